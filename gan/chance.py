@@ -1,0 +1,86 @@
+"""Chance as a function: the same seed, step and role give the same numbers, however a batch is cut.
+
+The latents, labels and augmentations of a step are drawn for the whole global batch, and each
+process and micro-batch takes its slice. So a run does not depend on how many processes share it,
+into how many micro-batches an update is cut, or how often it was interrupted. No generator state
+needs saving.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def generator_for(*key: int | str) -> torch.Generator:
+    """Random generator that depends on its key only.
+
+    Args:
+        key: for example (seed, "order", epoch).
+
+    Returns:
+        A CPU generator; the CPU's, so that every device sees the same numbers.
+    """
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The random numbers of one micro-batch: its slice of what the whole global batch draws.
+
+    Attributes:
+        key: what the numbers depend on besides their role, such as (seed, step, phase).
+        total: examples in the global batch of the update, over all processes and micro-batches.
+        start: where this micro-batch begins in it.
+        stop: where it ends.
+        device: where the numbers go.
+    """
+
+    key: tuple[int | str, ...]
+    total: int
+    start: int
+    stop: int
+    device: torch.device | str = "cpu"
+
+    def normal(self, role: str, *shape: int) -> Tensor:
+        """Standard normal numbers.
+
+        Args:
+            role: names the use; another role gives other numbers.
+            shape: shape of one example's numbers.
+
+        Returns:
+            Tensor of shape (stop - start, *shape).
+        """
+        return self._slice(torch.randn(self.total, *shape, generator=generator_for(*self.key, role)))
+
+    def uniform(self, role: str, *shape: int) -> Tensor:
+        """Numbers spread evenly over [0, 1).
+
+        Args:
+            role: names the use; another role gives other numbers.
+            shape: shape of one example's numbers.
+
+        Returns:
+            Tensor of shape (stop - start, *shape).
+        """
+        return self._slice(torch.rand(self.total, *shape, generator=generator_for(*self.key, role)))
+
+    def child(self, role: str) -> Chance:
+        """Independent numbers for a part of the same micro-batch.
+
+        Args:
+            role: names the part.
+
+        Returns:
+            Same slice, another key.
+        """
+        return dataclasses.replace(self, key=(*self.key, role))
+
+    def _slice(self, numbers: Tensor) -> Tensor:
+        return numbers[self.start : self.stop].to(self.device, non_blocking=True)

@@ -1,0 +1,363 @@
+"""Every option of a training run, as frozen dataclasses that round-trip through YAML.
+
+The field docstrings are the command line's help. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import yaml
+
+from gan import serial
+from gan.errors import ConfigError
+from gan.schedules import Schedule
+
+VERSION = 1
+"""Version of the file format. A file of a newer version is refused."""
+
+Loss = Literal[
+    "minimax",
+    "non-saturating",
+    "hinge",
+    "least-squares",
+    "wasserstein",
+    "relativistic",
+    "relativistic-average",
+]
+PENALTY_NAMES = (
+    "r1",
+    "r2",
+    "wgan-gp",
+    "wgan-gp-one-sided",
+    "dragan",
+    "zero-centered-gp",
+)
+"""Regularisers of the discriminator; gan.penalties holds one row for each."""
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """One regulariser of the discriminator: written `NAME[=WEIGHT][/EVERY]`.
+
+    `r1` takes its weight from `gamma`; `r1/16` is due every 16th update, with 16 times the weight;
+    `wgan-gp=10` gives the weight, which may be a schedule.
+    """
+
+    name: str
+    weight: Schedule | None = None
+    every: int = 1
+
+    @classmethod
+    def parse(cls, text: str | Penalty) -> Penalty:
+        """Read a penalty from its written form.
+
+        Args:
+            text: see the class.
+
+        Returns:
+            The penalty.
+
+        Raises:
+            ValueError: `text` does not have the written form.
+        """
+        if isinstance(text, Penalty):
+            return text
+        match = re.fullmatch(r"([a-z0-9-]+)(?:=([^/]+))?(?:/(\d+))?", text.strip())
+        if match is None or match[3] == "0":
+            raise ValueError(f"{text!r} is no penalty; write NAME, NAME=WEIGHT or NAME=WEIGHT/EVERY")
+        return cls(match[1], Schedule.parse(match[2]) if match[2] else None, int(match[3] or 1))
+
+    def __str__(self) -> str:
+        """Give the written form back."""
+        weight = "" if self.weight is None else f"={self.weight}"
+        return self.name + weight + (f"/{self.every}" if self.every != 1 else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """One network and its optimizer."""
+
+    family: str = "dcgan"
+    """Family of networks: dcgan, mlp, ..."""
+    width: int | None = None
+    """Channels of the feature maps at the highest resolution; None: the family's own."""
+    max_width: int | None = None
+    """Most channels that a feature map may have; None: the family's own."""
+    depth: int | None = None
+    """Blocks a resolution; None: the family's own."""
+    hidden: tuple[int, ...] | None = None
+    """Widths of the fully connected layers; None: the family's own."""
+    norm: str | None = None
+    """Normalisation: batch, none or spectral, where the family has a choice."""
+    optimizer: str = "Adam"
+    """Any optimizer class of torch.optim, by name."""
+    lr: Schedule = Schedule(2e-4)
+    """Learning rate: a number or a schedule."""
+    beta1: float = 0.5
+    """Adam's first decay rate, for optimizers that have betas."""
+    beta2: Schedule = Schedule(0.999)
+    """Adam's second decay rate: a number or a schedule."""
+    weight_decay: float = 0.0
+    """The optimizer's weight decay."""
+    clip_norm: float | None = None
+    """Clip this network's gradient to that norm; None: only measure it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorConfig(NetworkConfig):
+    """The generator and its optimizer."""
+
+    z_dim: int = 100
+    """Length of the latent vector z."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscriminatorConfig(NetworkConfig):
+    """The discriminator and its optimizer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that decides what a training run does."""
+
+    version: int = VERSION
+    """Version of this file's format."""
+    preset: str = "custom"
+    """The preset that the options started from."""
+
+    data: str = "digits"
+    """digits, mnist, fashion-mnist, cifar10, fake:COUNT, ring, ..., or a folder of images."""
+    data_root: Path | None = None
+    """Where torchvision's data sets are kept; None: the user's cache folder."""
+    resolution: str | None = None
+    """SIZE or HEIGHTxWIDTH in pixels; None: the data's own."""
+    channels: int | None = None
+    """1 grey, 3 colour, 4 with transparency; None: the data's own."""
+    fit: Literal["crop", "pad", "stretch"] = "crop"
+    """How an image of another shape is brought to the resolution."""
+    labels: str = "auto"
+    """Where class labels come from: auto, none, folders, or a file."""
+    conditional: bool = False
+    """Give both networks the class labels."""
+    horizontal_flip: bool = False
+    """Mirror each real image with probability one half."""
+    num_workers: int = 0
+    """Processes that load images; 0: the training process itself."""
+
+    loss: Loss = "non-saturating"
+    """Adversarial loss; relativistic is the pairing loss of R3GAN."""
+    penalties: tuple[Penalty, ...] = ()
+    """Regularisers of the discriminator, each NAME[=WEIGHT][/EVERY]: r1, r1/16, wgan-gp=10, ..."""
+    gamma: Schedule = Schedule(1.0)
+    """Weight of r1 and r2: gamma / 2 times the squared gradient norm."""
+
+    generator: GeneratorConfig = field(default_factory=GeneratorConfig)
+    discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
+
+    steps: int = 10_000
+    """Length of the run, in updates of the generator."""
+    batch_size: int = 64
+    """Real images of one micro-batch on one process."""
+    gradient_accumulation_steps: int = 1
+    """Micro-batches of one update, of either network."""
+    n_critic: int = 1
+    """Updates of the discriminator for one of the generator."""
+    ema_half_life: Schedule = Schedule(10_000.0)
+    """Half-life of the averaged generator, in images; 0: no averaging."""
+    ema_rampup: float | None = 0.05
+    """The half-life is at most this share of the images seen; None: no ramp-up."""
+
+    mixed_precision: Literal["no", "fp16", "bf16"] = "no"
+    """Precision of forward and backward; penalties are always in fp32."""
+    compile: bool = False
+    """Compile both networks with torch.compile."""
+    channels_last: bool = False
+    """Keep images and convolutions in channels-last memory."""
+    sync_batch_norm: bool = False
+    """Share batch-norm statistics between the processes (accelerators only)."""
+    seed: int = 0
+    """Decides the initial weights, the order of the data, and every random number of a step."""
+
+    runs_dir: Path = Path("runs")
+    """Folder that holds the run folders."""
+    name: str | None = None
+    """Name of the run's folder; None: the preset and the next free number."""
+    log_every: int = 50
+    """Steps between points in TensorBoard."""
+    sample_every: int | None = 500
+    """Steps between grids of samples; None: never."""
+    save_every: int | None = 1000
+    """Steps between checkpoints; None: only at the end."""
+    keep: int = 2
+    """How many of the newest checkpoints to keep."""
+    sample_num: int = 64
+    """Samples in a grid."""
+    on_divergence: Literal["stop", "rollback"] = "stop"
+    """What to do when a number stops being finite."""
+    max_rollbacks: int = 3
+    """How often a run may roll back before it stops."""
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Resolution as (height, width) in pixels, or None for the data's own."""
+        if self.resolution is None:
+            return None
+        height, _, width = self.resolution.partition("x")
+        return int(height), int(width or height)
+
+    @property
+    def images_per_process(self) -> int:
+        """Real images that one process sees in one update of the discriminator."""
+        return self.batch_size * self.gradient_accumulation_steps
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], base: Config | None = None) -> Config:
+        """Lay values over a base, checking names and types of all of them.
+
+        Args:
+            values: nested mapping of plain values, as YAML gives it.
+            base: what is not in `values` comes from here; None: the defaults.
+
+        Returns:
+            The configuration. Call `check` before using it.
+
+        Raises:
+            ConfigError: unknown fields and wrong types, all at once.
+        """
+        problems: list[str] = []
+        version = values.get("version", VERSION)
+        if isinstance(version, int) and version > VERSION:
+            raise ConfigError(
+                f"version: {version} is newer than this installation, which reads up to {VERSION}; "
+                "upgrade gan-toolkit"
+            )
+        config: Config = serial.overlay(base or cls(), values, problems)
+        if problems:
+            raise ConfigError(problems)
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested values, ready for YAML or JSON."""
+        return cast("dict[str, Any]", serial.to_plain(self))
+
+    @classmethod
+    def load(cls, path: Path) -> Config:
+        """Read a `config.yaml`.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The configuration, unchecked.
+
+        Raises:
+            ConfigError: no such file, not YAML, unknown fields, wrong types or a newer version.
+        """
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not a text file"
+            raise ConfigError(f"--config: cannot read {path}: {reason}") from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--config: {path} is not YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"--config: {path} holds no options; expected lines like 'steps: 1000'")
+        try:
+            return cls.from_dict(values)
+        except ConfigError as error:
+            raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None
+
+    def save(self, path: Path) -> None:
+        """Write `config.yaml`; `load` gives the same configuration back.
+
+        Args:
+            path: the file.
+        """
+        text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        path.write_text(text, encoding="utf-8")
+
+    def check(self) -> Config:
+        """Look for values and combinations that cannot be.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ConfigError: all problems at once, each naming field, value and what is allowed.
+        """
+        problems = list(_problems(self))
+        if problems:
+            raise ConfigError(problems)
+        return self
+
+    def differences(self, other: Config) -> dict[str, tuple[Any, Any]]:
+        """Fields that differ, as {"generator.lr": (mine, theirs)}.
+
+        Args:
+            other: the configuration to compare with.
+
+        Returns:
+            Dotted field names with both plain values.
+        """
+        mine, theirs = serial.flatten(self.to_dict()), serial.flatten(other.to_dict())
+        return {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
+
+
+def _problems(config: Config) -> Iterator[str]:
+    positive = ("steps", "batch_size", "gradient_accumulation_steps", "n_critic", "keep")
+    for name in (*positive, "log_every", "sample_num"):
+        if getattr(config, name) < 1:
+            yield f"{name}: {getattr(config, name)} is below 1"
+    for name in ("sample_every", "save_every"):
+        if getattr(config, name) is not None and getattr(config, name) < 1:
+            yield f"{name}: {getattr(config, name)} is below 1; leave it out (None) for never"
+    for name in ("num_workers", "max_rollbacks", "seed"):
+        if getattr(config, name) < 0:
+            yield f"{name}: {getattr(config, name)} is negative"
+    if config.resolution is not None and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", config.resolution):
+        yield f"resolution: {config.resolution!r} is no size in pixels; write 64, or 64x96 (height x width)"
+    if config.channels not in (None, 1, 3, 4):
+        yield f"channels: {config.channels} is not one of 1, 3, 4"
+    if config.conditional and config.labels == "none":
+        yield "conditional: the networks need class labels, but labels is none"
+    if config.name is not None and (config.name in ("", ".", "..") or {"/", "\\"} & set(config.name)):
+        yield f"name: {config.name!r} is not the name of a folder"
+    if config.ema_rampup is not None and config.ema_rampup <= 0:
+        yield f"ema_rampup: {config.ema_rampup:g} is not above 0; leave it out (None) for no ramp-up"
+    for name, schedule in (("gamma", config.gamma), ("ema_half_life", config.ema_half_life)):
+        if min(schedule.values) < 0:
+            yield f"{name}: {schedule} goes below 0"
+    for penalty in config.penalties:
+        if penalty.name not in PENALTY_NAMES:
+            yield f"penalties: {penalty.name!r} is not one of {', '.join(PENALTY_NAMES)}"
+    names = [penalty.name for penalty in config.penalties]
+    if len(set(names)) < len(names):
+        yield f"penalties: {' '.join(map(str, config.penalties))} names one of them twice"
+    yield from _network_problems("generator", config.generator)
+    yield from _network_problems("discriminator", config.discriminator)
+    if config.generator.z_dim < 1:
+        yield f"generator.z_dim: {config.generator.z_dim} is below 1"
+
+
+def _network_problems(role: str, network: NetworkConfig) -> Iterator[str]:
+    if min(network.lr.values) < 0 or max(network.lr.values) == 0:
+        yield f"{role}.lr: {network.lr} is not above 0"
+    if not 0 <= network.beta1 < 1:
+        yield f"{role}.beta1: {network.beta1:g} is outside [0, 1); R3GAN uses 0, DCGAN 0.5"
+    if not all(0 <= value < 1 for value in network.beta2.values):
+        yield f"{role}.beta2: {network.beta2} is outside [0, 1); R3GAN uses 0.9..0.99"
+    if network.weight_decay < 0:
+        yield f"{role}.weight_decay: {network.weight_decay:g} is negative"
+    if network.clip_norm is not None and network.clip_norm <= 0:
+        yield f"{role}.clip_norm: {network.clip_norm:g} is not above 0; leave it out (None) for no clipping"
+    for name in ("width", "max_width", "depth"):
+        value = getattr(network, name)
+        if value is not None and value < 1:
+            yield f"{role}.{name}: {value} is below 1"
+    if network.hidden is not None and any(value < 1 for value in network.hidden):
+        yield f"{role}.hidden: {' '.join(map(str, network.hidden))} has a width below 1"
