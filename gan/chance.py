@@ -47,6 +47,19 @@ class Chance:
     stop: int
     device: torch.device | str = "cpu"
 
+    @classmethod
+    def fresh(cls, batch: int, device: torch.device | str = "cpu") -> Chance:
+        """Numbers for a batch that nobody else shares, decided by torch's global generator.
+
+        Args:
+            batch: number of examples.
+            device: where the numbers go.
+
+        Returns:
+            A chance of its own.
+        """
+        return cls((int(torch.randint(2**62, ())),), batch, 0, batch, device)
+
     def normal(self, role: str, *shape: int) -> Tensor:
         """Standard normal numbers.
 

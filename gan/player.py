@@ -1,0 +1,259 @@
+"""A player: one network with its optimizer, its LR scheduler and its gradient scaler.
+
+Accelerate keeps one scaler, one accumulation counter and one idea of a skipped step for everything
+that was prepared. With two networks that is silently wrong, so a `Player` owns those three for its
+network. It knows nothing of GANs: two make a GAN, one makes a text classifier.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+
+from gan.errors import ConfigError, DivergenceError
+
+_SHARDED = {
+    DistributedType.FSDP: "its sharded parameters cannot be differentiated twice, as penalties need",
+    DistributedType.DEEPSPEED: "its engine steps one model, and a GAN's backward passes two",
+    DistributedType.MEGATRON_LM: "it splits one transformer, not two networks",
+}
+
+
+def check_accelerator(accelerator: Accelerator) -> None:
+    """Refuse what cannot train two networks correctly, before anything is prepared.
+
+    Args:
+        accelerator: the run's Accelerator.
+
+    Raises:
+        ConfigError: FSDP, DeepSpeed or Megatron; or fp16 without a gradient scaler, as on a CPU.
+    """
+    reason = _SHARDED.get(accelerator.distributed_type)
+    if reason is not None:
+        raise ConfigError(
+            f"{accelerator.distributed_type.value} cannot train two networks against each other: "
+            f"{reason}; use plain data parallelism (accelerate launch --multi_gpu, or torchrun)"
+        )
+    if accelerator.mixed_precision == "fp16" and accelerator.scaler is None:
+        raise ConfigError(
+            f"mixed_precision: fp16 on {accelerator.device.type} would silently run in fp32; "
+            "use bf16 or no"
+        )
+
+
+class Player:
+    """One network, its optimizer, its scheduler and, under fp16, its own gradient scaler.
+
+    All of them come from one `accelerator.prepare(...)` call. An update is a window of
+    micro-batches, each inside `micro_batch`, then `step`:
+
+        for i, batch in enumerate(batches):
+            with player.micro_batch(i, of=len(batches)):
+                accelerator.backward(loss(player.model(batch)))
+        player.step()
+
+    The scheduler moves once for each successful update, whatever the number of processes.
+
+    Attributes:
+        model: the prepared network; what is trained goes through it, so that gradients are
+            averaged over the processes.
+        raw: the same network without wrappers, for everything else.
+        updates: successful updates.
+        skipped: updates that fp16 skipped because a gradient overflowed.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        model: nn.Module,
+        optimizer: Any,
+        scheduler: Any = None,
+        *,
+        name: str = "network",
+        clip_norm: float | None = None,
+    ) -> None:
+        """Bind what was prepared together.
+
+        Args:
+            accelerator: the Accelerator that prepared them.
+            model: the prepared network.
+            optimizer: the prepared optimizer of its parameters.
+            scheduler: the prepared LR scheduler of that optimizer, or None.
+            name: the network's role, for messages.
+            clip_norm: largest norm of the (unscaled) gradient; None: only measure it.
+
+        Raises:
+            ConfigError: the pieces do not belong together, were not prepared, or run under
+                something that cannot train two networks.
+        """
+        check_accelerator(accelerator)
+        self.accelerator, self.model, self.name, self.clip_norm = accelerator, model, name, clip_norm
+        self.raw: nn.Module = accelerator.unwrap_model(model, keep_torch_compile=False)
+        self.optimizer: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
+        self.scheduler: Any = getattr(scheduler, "scheduler", scheduler)
+        # Shared, one network's overflow would rescale the other's gradients.
+        self.scaler = copy.deepcopy(accelerator.scaler)
+        self.updates = 0
+        self.skipped = 0
+        self._check()
+
+    def _check(self) -> None:
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        if not any(id(p) in held for p in self.raw.parameters()):
+            raise ConfigError(f"{self.name}: its optimizer holds none of its parameters")
+        if self.scheduler is not None:
+            scheduled = getattr(self.scheduler, "optimizer", None)
+            if getattr(scheduled, "optimizer", scheduled) is not self.optimizer:
+                raise ConfigError(f"{self.name}: its scheduler belongs to another optimizer")
+        if self.accelerator.num_processes > 1 and self.model is self.raw:
+            raise ConfigError(
+                f"{self.name}: with {self.accelerator.num_processes} processes the network must be "
+                "the one that accelerator.prepare returned, or its gradients are not averaged"
+            )
+        if getattr(self.model, "static_graph", False):
+            raise ConfigError(
+                f"{self.name}: DDP's static_graph gives wrong gradients with penalties and "
+                "alternating networks; leave it off"
+            )
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the first parameter group."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    @contextmanager
+    def micro_batch(self, index: int, of: int = 1) -> Iterator[None]:
+        """Forward and backward of one micro-batch.
+
+        Inside, `accelerator.backward(loss)` divides by the number of micro-batches, uses this
+        player's scaler, and averages gradients over the processes at the last one only.
+
+        Args:
+            index: which micro-batch of the window, from 0.
+            of: how many the window has.
+        """
+        accelerator, last = self.accelerator, index == of - 1
+        before = accelerator.sync_gradients, accelerator.gradient_accumulation_steps, accelerator.scaler
+        accelerator.sync_gradients = last
+        accelerator.gradient_accumulation_steps = of
+        accelerator.scaler = self.scaler
+        try:
+            with nullcontext() if last else accelerator.no_sync(self.model):
+                yield
+        except BaseException:
+            self.optimizer.zero_grad()  # half a window must not leak into the next one
+            raise
+        finally:
+            accelerator.sync_gradients, accelerator.gradient_accumulation_steps, accelerator.scaler = before
+
+    def step(self) -> Tensor:
+        """Unscale, clip, update, move the scheduler if the update was made, clear the gradient.
+
+        Works on the optimizer itself: Accelerate's wrapper steps the shared scaler, and takes a
+        fused optimizer's skipped step for a real one.
+
+        Returns:
+            Norm of the gradient before clipping, a scalar tensor on the network's device.
+
+        Raises:
+            ConfigError: no parameter has a gradient.
+        """
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        grads = [p.grad for p in self.raw.parameters() if p.grad is not None]
+        if not grads:
+            raise ConfigError(f"{self.name}: no parameter has a gradient; does the loss depend on it?")
+        norm = torch.nn.utils.get_total_norm(grads)
+        if self.clip_norm is not None:
+            torch._foreach_mul_(grads, (self.clip_norm / (norm + 1e-6)).clamp(max=1.0))
+        if self._update():
+            self.updates += 1
+            if self.scheduler is not None:
+                self.scheduler.step()
+        else:
+            self.skipped += 1
+        self.optimizer.zero_grad()
+        self._average_buffers()
+        return norm.detach()
+
+    def _update(self) -> bool:
+        if self.scaler is None:
+            self.optimizer.step()
+            return True
+        scale = self.scaler.get_scale()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        # Every kind of optimizer skips by backing the scale off; a fused one says nothing else.
+        return bool(self.scaler.get_scale() >= scale)
+
+    @torch.no_grad()
+    def _average_buffers(self) -> None:
+        """Each process saw its own part of the batch; give all of them the mean statistics."""
+        if self.accelerator.num_processes == 1:
+            return
+        buffers = [b for b in self.raw.buffers() if b.is_floating_point()]
+        if buffers:
+            flat = torch.cat([b.reshape(-1).double() for b in buffers])
+            flat = self.accelerator.reduce(flat, "mean")
+            for buffer, part in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
+                buffer.copy_(part.view_as(buffer))
+
+    def full_precision(self, *inputs: Tensor) -> Tensor:
+        """The raw network, eager and outside autocast, for penalties.
+
+        A second derivative through bf16 is wrong by a third of a percent, and through a compiled
+        network it does not exist.
+
+        Args:
+            inputs: what the network takes.
+
+        Returns:
+            What it returns, in the precision of its weights.
+        """
+        forward = getattr(self.raw, "_original_forward", self.raw.forward)
+        with torch.autocast(self.accelerator.device.type, enabled=False):
+            return forward(*inputs)  # type: ignore[no-any-return]
+
+    def check_finite(self, step: int) -> None:
+        """Look at every weight.
+
+        Args:
+            step: for the message.
+
+        Raises:
+            DivergenceError: a weight is not finite.
+        """
+        total = torch.nn.utils.get_total_norm([p.detach() for p in self.raw.parameters()])
+        if not math.isfinite(total.item()):
+            raise DivergenceError(f"step {step}: a weight of the {self.name} is not finite")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training changes, except the weights (see `raw.state_dict`)."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+            "updates": self.updates,
+            "skipped": self.skipped,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Args:
+            state: a `state_dict` of a player of the same shape.
+        """
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None and state["scheduler"] is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        if self.scaler is not None and state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        self.updates, self.skipped = state["updates"], state["skipped"]

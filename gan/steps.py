@@ -1,0 +1,222 @@
+"""The heart: one update of the discriminator, one update of the generator.
+
+What varies between methods comes in as a value or a function, so the same two functions train
+unconditional, class-conditional and image-to-image pairs:
+
+    unconditional      inputs (z,)          condition ()
+    class-conditional  inputs (z, labels)   condition (labels,)
+    image-to-image     inputs (image,)      condition (image,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from gan.chance import Chance
+from gan.losses import AdversarialLoss
+from gan.penalties import Scores
+from gan.player import Player
+
+Penalties = Mapping[str, tuple[float, Callable[[Scores], Tensor]]]
+Augment = Callable[[Tensor, Chance], Tensor]
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What one forward and backward of either network needs.
+
+    Attributes:
+        real: real images in [-1, 1], shape (batch, channels, height, width), or points.
+        inputs: what the generator is called with.
+        condition: what the discriminator sees beside the images.
+        chance: this micro-batch's random numbers, for penalties and augmentation; None: fresh
+            ones from torch's global generator.
+    """
+
+    real: Tensor
+    inputs: tuple[Tensor, ...]
+    condition: tuple[Tensor, ...] = ()
+    chance: Chance = None  # type: ignore[assignment]  # replaced below
+
+    def __post_init__(self) -> None:
+        """Draw a chance where none was given."""
+        if self.chance is None:
+            object.__setattr__(self, "chance", Chance.fresh(len(self.real), self.real.device))
+
+
+def unchanged(images: Tensor, chance: Chance) -> Tensor:
+    """The augmentation that does nothing.
+
+    Args:
+        images: any shape.
+        chance: unused.
+
+    Returns:
+        `images`.
+    """
+    return images
+
+
+@contextmanager
+def frozen(network: nn.Module) -> Iterator[nn.Module]:
+    """Hold a network still while the other one trains, and put it back, also after an error.
+
+    Without it the generator's backward fills the discriminator's gradients, which Accelerate
+    does not clear between accumulation steps, and each phase moves the other network's
+    batch-norm statistics and spectral-norm vectors.
+
+    Args:
+        network: raw (unwrapped) network; gradients still flow through it to its input.
+
+    Yields:
+        The network, with no parameter requiring a gradient. At the end every parameter's flag
+        and every buffer is as before.
+    """
+    flags = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
+    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    network.requires_grad_(False)
+    try:
+        yield network
+    finally:
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
+        with torch.no_grad():
+            for name, buffer in network.named_buffers():
+                buffer.copy_(buffers[name])
+
+
+def discriminator_step(
+    accelerator: Accelerator,
+    generator: Player,
+    discriminator: Player,
+    batches: Sequence[MicroBatch],
+    loss: AdversarialLoss,
+    *,
+    penalties: Penalties | None = None,
+    augment: Augment = unchanged,
+) -> dict[str, Tensor]:
+    """One update of the discriminator from a window of micro-batches.
+
+    The generator runs in training mode, with the statistics of its batch, because these are the
+    fakes that its own step will show; its running statistics stay as they are, because they
+    describe the generator at its own updates.
+
+    Args:
+        accelerator: the Accelerator that prepared both players.
+        generator: makes the fakes; nothing of it changes.
+        discriminator: is updated once.
+        batches: the micro-batches of the update, on this process.
+        loss: adversarial loss.
+        penalties: those due now, {name: (weight, term)}; term maps `Scores` to one value per
+            example, shape (batch,). They are taken in fp32 with respect to the images before
+            augmentation, and share the one backward.
+        augment: differentiable augmentation of real and fake images.
+
+    Returns:
+        Detached scalars by TensorBoard tag: loss/discriminator, logits/real, logits/fake,
+        sign/real, sign/fake, penalty/NAME (unweighted) and grad_norm/discriminator.
+    """
+    reports = []
+    with frozen(generator.raw):
+        for i, batch in enumerate(batches):
+            with discriminator.micro_batch(i, of=len(batches)):
+                with torch.no_grad():
+                    fake = generator.raw(*batch.inputs)
+                real_logits = discriminator.model(augment(batch.real, batch.chance), *batch.condition)
+                fake_logits = discriminator.model(augment(fake, batch.chance), *batch.condition)
+                adversarial = loss.discriminator(real_logits, fake_logits)
+                scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
+                objective, terms = _penalised(adversarial, penalties, scores)
+                accelerator.backward(objective)
+            reports.append(
+                {
+                    "loss/discriminator": adversarial,
+                    "logits/real": real_logits.mean(),
+                    "logits/fake": fake_logits.mean(),
+                    "sign/real": real_logits.sign().mean(),
+                    "sign/fake": fake_logits.sign().mean(),
+                }
+                | terms
+            )
+        grad_norm = discriminator.step()
+    return _mean(reports) | {"grad_norm/discriminator": grad_norm}
+
+
+def generator_step(
+    accelerator: Accelerator,
+    generator: Player,
+    discriminator: Player,
+    batches: Sequence[MicroBatch],
+    loss: AdversarialLoss,
+    *,
+    penalties: Penalties | None = None,
+    augment: Augment = unchanged,
+) -> dict[str, Tensor]:
+    """One update of the generator from a window of micro-batches.
+
+    Args:
+        accelerator: the Accelerator that prepared both players.
+        generator: is updated once.
+        discriminator: judges; nothing of it changes.
+        batches: the micro-batches of the update, on this process; `real` is used by
+            relativistic losses only.
+        loss: adversarial loss.
+        penalties: as in `discriminator_step`, on the generator's objective: a reconstruction
+            term, feature matching, ...
+        augment: differentiable augmentation of real and fake images.
+
+    Returns:
+        Detached scalars by TensorBoard tag: loss/generator, penalty/NAME (unweighted) and
+        grad_norm/generator.
+    """
+    reports = []
+    with frozen(discriminator.raw):
+        for i, batch in enumerate(batches):
+            with generator.micro_batch(i, of=len(batches)):
+                fake = generator.model(*batch.inputs)
+                fake_logits = discriminator.raw(augment(fake, batch.chance), *batch.condition)
+                real_logits = None
+                if loss.relativistic:
+                    real_logits = discriminator.raw(augment(batch.real, batch.chance), *batch.condition)
+                adversarial = loss.generator(real_logits, fake_logits)
+                scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
+                objective, terms = _penalised(adversarial, penalties, scores)
+                accelerator.backward(objective)
+            reports.append({"loss/generator": adversarial} | terms)
+        grad_norm = generator.step()
+    return _mean(reports) | {"grad_norm/generator": grad_norm}
+
+
+def _scores(
+    discriminator: Player,
+    batch: MicroBatch,
+    augment: Augment,
+    fake: Tensor,
+    real_logits: Tensor | None,
+    fake_logits: Tensor,
+) -> Scores:
+    def critic(images: Tensor) -> Tensor:
+        return discriminator.full_precision(augment(images, batch.chance), *batch.condition)
+
+    return Scores(batch.real, fake, real_logits, fake_logits, critic, batch.chance)
+
+
+def _penalised(
+    adversarial: Tensor, penalties: Penalties | None, scores: Scores
+) -> tuple[Tensor, dict[str, Tensor]]:
+    objective, terms = adversarial, {}
+    for name, (weight, term) in (penalties or {}).items():
+        terms[f"penalty/{name}"] = term(scores).mean()
+        objective = objective + weight * terms[f"penalty/{name}"]
+    return objective, terms
+
+
+def _mean(reports: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Mean over the micro-batches, detached."""
+    return {tag: torch.stack([report[tag].detach() for report in reports]).mean() for tag in reports[0]}
