@@ -1,0 +1,116 @@
+"""Optimizers by name, with their options checked, and schedules of their settings."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from gan.errors import ConfigError
+from gan.schedules import Schedule
+
+
+def optimizer_class(name: str, field: str = "optimizer") -> type[torch.optim.Optimizer]:
+    """Class of torch.optim by its name, in any case.
+
+    Args:
+        name: such as Adam, adamw, RMSprop.
+        field: what the option is called, for the message.
+
+    Returns:
+        The class.
+
+    Raises:
+        ConfigError: no such class; lists those there are.
+    """
+    classes = {
+        key: value
+        for key, value in vars(torch.optim).items()
+        if inspect.isclass(value)
+        and issubclass(value, torch.optim.Optimizer)
+        and value is not torch.optim.Optimizer
+        and key != "LBFGS"  # wants a closure, which a window of micro-batches cannot give
+    }
+    by_lower = {key.lower(): value for key, value in classes.items()}
+    if name.lower() not in by_lower:
+        near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+        hint = f"did you mean {by_lower[near[0]].__name__}? " if near else ""
+        raise ConfigError(f"{field}: {name!r} is unknown; {hint}torch.optim has {', '.join(classes)}")
+    return by_lower[name.lower()]
+
+
+def build_optimizer(
+    name: str,
+    parameters: Iterable[nn.Parameter],
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    weight_decay: float = 0.0,
+    field: str = "optimizer",
+) -> torch.optim.Optimizer:
+    """Build an optimizer, fused where it can be.
+
+    Args:
+        name: class of torch.optim, in any case.
+        parameters: what it updates.
+        lr: learning rate.
+        betas: Adam's decay rates; used by optimizers that have betas.
+        weight_decay: the optimizer's own weight decay.
+        field: what the option is called, for messages.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        ConfigError: no such class, or it lacks weight decay when some is asked for.
+    """
+    kind = optimizer_class(name, field)
+    accepted = inspect.signature(kind).parameters
+    options: dict[str, object] = {"lr": lr}
+    if "betas" in accepted:
+        options["betas"] = betas
+    if "weight_decay" in accepted:
+        options["weight_decay"] = weight_decay
+    elif weight_decay:
+        raise ConfigError(f"{field}: {kind.__name__} has no weight decay, but {weight_decay:g} is asked for")
+    parameters = list(parameters)
+    if "fused" in accepted and {p.device.type for p in parameters} <= {"cpu", "cuda"}:
+        options["fused"] = True
+    return kind(parameters, **options)
+
+
+def schedule_lr(
+    optimizer: torch.optim.Optimizer, lr: Schedule, images_per_update: int, total_images: int
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """Scheduler whose unit is one update and whose clock is images.
+
+    Args:
+        optimizer: its learning rate becomes the schedule's.
+        lr: the schedule.
+        images_per_update: images seen between two updates of this network.
+        total_images: images of the whole run.
+
+    Returns:
+        The scheduler; `step()` once after each successful update.
+    """
+    peak = max(lr.values)
+    for group in optimizer.param_groups:
+        group["lr"] = peak
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda updates: lr.at(updates * images_per_update, total_images) / peak
+    )
+
+
+def set_beta2(optimizer: torch.optim.Optimizer, beta2: float) -> None:
+    """Change Adam's second decay rate, in optimizers that have one.
+
+    Args:
+        optimizer: any.
+        beta2: in [0, 1).
+    """
+    for group in optimizer.param_groups:
+        if "betas" in group:
+            group["betas"] = (group["betas"][0], beta2)
