@@ -1,0 +1,244 @@
+"""The one way from an encoded picture to bytes of the shape asked for.
+
+Whatever the file holds is converted by value: orientation applied, transparency composited or
+kept, deep and float values scaled by their range and never clipped. numpy and Pillow only, so
+that a decoding process starts fast.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+# Formats that only decode pixels. Others may run a program (EPS) or are no pictures at all.
+_FORMATS = (
+    *("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM"),
+    *("AVIF", "JPEG2000", "TGA", "DIB", "ICO", "PCX", "QOI"),
+)
+_ORIENTATION = 0x0112
+_DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
+_GREY = ("1", "L", "LA", "La", "I", "F", *_DEEP)
+_OPACITY = ("LA", "La", "PA", "RGBA", "RGBa")
+
+
+class UnreadableError(Exception):
+    """One picture that cannot be decoded; the message is the reason, without the picture's name."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What every picture is turned into.
+
+    Attributes:
+        channels: 1 (grey), 3 (RGB) or 4 (RGB and opacity).
+        height: in pixels.
+        width: in pixels.
+        fit: "crop" fills the target and cuts what is left over off evenly, "pad" shows all of the
+            picture on the background, "stretch" changes its proportions.
+        background: RGB that shows through transparency (1 and 3 channels) and around "pad".
+    """
+
+    channels: int
+    height: int
+    width: int
+    fit: str = "crop"
+    background: tuple[int, int, int] = (255, 255, 255)
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def open_picture(data: bytes) -> Image.Image:
+    """Decode all pixels of an encoded picture (of its first frame), upright.
+
+    Args:
+        data: the bytes of the file.
+
+    Returns:
+        The picture in the mode that the file has; its `format` says what the file was.
+
+    Raises:
+        UnreadableError: if any part of it cannot be decoded.
+    """
+    try:
+        picture: Image.Image = Image.open(io.BytesIO(data), formats=_formats())
+        picture.load()
+        kind = picture.format
+        if picture.getexif().get(_ORIENTATION, 1) != 1:
+            picture = ImageOps.exif_transpose(picture)
+    except Exception as error:  # a decoder's complaint may be of any class
+        raise UnreadableError(_reason(data, error)) from error
+    picture.format = kind
+    return picture
+
+
+def _reason(data: bytes, error: Exception) -> str:
+    if not data:
+        return "the file is empty"
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "not an image of a known format"
+    return str(error) or type(error).__name__
+
+
+def is_grey(picture: Image.Image) -> bool:
+    """Whether the picture's mode has no colour; a palette counts by the colours that it shows."""
+    if picture.mode not in ("P", "PA"):
+        return picture.mode in _GREY
+    colours = np.asarray(picture.convert("RGB"))
+    return bool((colours == colours[..., :1]).all())
+
+
+def convert(picture: Image.Image, target: Target) -> Bytes:
+    """Bring a picture to the channels and the resolution asked for.
+
+    Args:
+        picture: of any mode and size.
+        target: what to make of it.
+
+    Returns:
+        Array of shape (channels, height, width).
+
+    Raises:
+        UnreadableError: if its values have no known range.
+    """
+    try:
+        plain = _plain(picture, target)
+    except (ValueError, OSError) as error:
+        raise UnreadableError(f"mode {picture.mode}: {error}") from error
+    box, height, width = _frame(plain.width, plain.height, target)
+    planes = _with_channels(_resize(plain, box, height, width), target.channels)
+    if (height, width) == (target.height, target.width):
+        return planes
+    canvas = np.empty((target.channels, target.height, target.width), np.uint8)
+    canvas[:] = _background(target)[:, None, None]
+    top, left = (target.height - height) // 2, (target.width - width) // 2
+    canvas[:, top : top + height, left : left + width] = planes
+    return canvas
+
+
+def _background(target: Target) -> Bytes:
+    if target.channels == 4:
+        return np.array((*target.background, 0), np.uint8)
+    if target.channels == 3:
+        return np.array(target.background, np.uint8)
+    return np.asarray(Image.new("RGB", (1, 1), target.background).convert("L")).reshape(1)
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def _plain(picture: Image.Image, target: Target) -> Image.Image:
+    """Return it in mode L or F (grey in 0..255), RGB, or RGBA where opacity is to be kept."""
+    if picture.mode in (*_DEEP, "I", "F"):
+        return Image.fromarray(_scaled(picture))
+    grey = is_grey(picture)
+    if picture.mode in _OPACITY or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        if target.channels == 4:
+            return picture
+        picture = _composited(picture, target.background)
+    if target.channels == 1 or (grey and picture.mode != "RGB"):
+        return picture.convert("L")
+    return picture.convert("RGB")
+
+
+def _composited(picture: Image.Image, background: tuple[int, int, int]) -> Image.Image:
+    if picture.getextrema()[3] == (255, 255):
+        return picture.convert("RGB")
+    below = Image.new("RGBA", picture.size, (*background, 255))
+    return Image.alpha_composite(below, picture).convert("RGB")
+
+
+def _scaled(picture: Image.Image) -> Floats:
+    """Return deep or float grey values as floats in 0..255, by the range that they are kept in."""
+    values = np.asarray(picture).astype(np.float32)
+    if picture.mode in _DEEP or (picture.mode == "I" and picture.format in ("PNG", "PPM")):
+        return values / np.float32(257)
+    low, high = float(values.min()), float(values.max())
+    ranges = (1, 255, 65535) if picture.mode == "F" else (255, 65535, 2**31 - 1)
+    for top in ranges:
+        if low >= 0 and high <= top:  # never true of NaN
+            return values * np.float32(255 / top)
+    raise ValueError(f"values from {low:g} to {high:g} are not within 0 to one of {ranges}")
+
+
+def _with_channels(planes: Bytes, channels: int) -> Bytes:
+    if len(planes) == 1 and channels > 1:
+        planes = np.repeat(planes, 3, axis=0)
+    if len(planes) == 3 and channels == 4:
+        planes = np.concatenate([planes, np.full_like(planes[:1], 255)])
+    return planes
+
+
+# --- geometry ------------------------------------------------------------------------------------
+
+Box = tuple[int, int, int, int]
+
+
+def _frame(width: int, height: int, target: Target) -> tuple[Box, int, int]:
+    """Return which pixels are used (left, top, right, bottom), and the size they are brought to."""
+    across, down = target.width / width, target.height / height
+    if target.fit == "stretch":
+        return (0, 0, width, height), target.height, target.width
+    if target.fit == "pad":
+        scale = min(across, down)
+        tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
+        return (0, 0, width, height), tall, wide
+    scale = max(across, down)
+    # Whole pixels: an offset of half a pixel would blur every image that is not resized at all.
+    wide = min(width, max(1, round(target.width / scale)))
+    tall = min(height, max(1, round(target.height / scale)))
+    left, top = (width - wide) // 2, (height - tall) // 2
+    return (left, top, left + wide, top + tall), target.height, target.width
+
+
+def _resize(picture: Image.Image, box: Box, height: int, width: int) -> Bytes:
+    """Return the box at the size asked for, (channels, height, width).
+
+    A smaller axis is averaged over the exact area of each new pixel, a larger one is interpolated
+    linearly: neither rings, so no value leaves the range of its neighbours. Whole blocks are
+    averaged by Pillow first, which is fast; the matrices know where these blocks begin and end.
+    """
+    from_width, from_height = box[2] - box[0], box[3] - box[1]
+    blocks = max(1, from_width // width), max(1, from_height // height)
+    if blocks != (1, 1):
+        picture = picture.reduce(blocks, box)
+    elif box != (0, 0, *picture.size):
+        picture = picture.crop(box)
+    pixels = np.asarray(picture)
+    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    if planes.shape[1:] == (height, width) and planes.dtype == np.uint8:
+        return np.ascontiguousarray(planes)
+    values = planes.astype(np.float32)
+    if len(values) == 4:  # colour counts as much as it can be seen
+        values[:3] *= values[3] / 255
+    values = values @ _weights(from_width, width, blocks[0]).T
+    values = _weights(from_height, height, blocks[1]) @ values
+    if len(values) == 4:
+        values[:3] *= 255 / np.maximum(values[3], 0.5)
+    return np.rint(np.minimum(values, 255)).astype(np.uint8)
+
+
+@lru_cache(maxsize=512)
+def _weights(length: int, new: int, block: int) -> Floats:
+    """Return how much each of the averaged blocks counts in each new pixel, rows that sum to 1."""
+    if new < length:
+        edges = np.minimum(np.arange(-(-length // block) + 1) * block, length)
+        cuts = np.arange(new + 1) * (length / new)
+        ends = np.minimum(edges[None, 1:], cuts[1:, None])
+        overlap = np.maximum(ends - np.maximum(edges[None, :-1], cuts[:-1, None]), 0)
+        return (overlap / overlap.sum(1, keepdims=True)).astype(np.float32)
+    centres = np.clip((np.arange(new) + 0.5) * (length / new) - 0.5, 0, length - 1)
+    distance = np.abs(centres[:, None] - np.arange(length)[None])
+    return np.maximum(1 - distance, 0).astype(np.float32)

@@ -1,0 +1,137 @@
+"""Data sets with a name, through torchvision's own classes; and Fashion-MNIST from Debian."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gan.data.cache import cache_folder
+from gan.data.items import ArrayItems, FileItems
+from gan.data.sources import Source, fingerprint_of
+from gan.errors import DataError
+
+DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+_GARMENTS = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
+_DIGITS = tuple(str(digit) for digit in range(10))
+
+# Name: torchvision's class, the class names where torchvision has none or odd ones, and what the
+# class calls its splits.
+_BOOLEAN = {"train": {"train": True}, "test": {"train": False}}
+_SPLITS = {"train": {"split": "train"}, "test": {"split": "test"}}
+_CLASSES: dict[str, tuple[str, tuple[str, ...] | None, dict[str, dict[str, Any]]]] = {
+    "mnist": ("MNIST", _DIGITS, _BOOLEAN),
+    "fashion-mnist": ("FashionMNIST", _GARMENTS, _BOOLEAN),
+    "kmnist": ("KMNIST", None, _BOOLEAN),
+    "cifar10": ("CIFAR10", None, _BOOLEAN),
+    "cifar100": ("CIFAR100", None, _BOOLEAN),
+    "svhn": ("SVHN", _DIGITS, _SPLITS),
+    "stl10": ("STL10", None, _SPLITS),
+    "celeba": ("CelebA", (), _SPLITS),
+}
+
+
+def named(name: str, root: Path | None, split: str) -> Source:
+    """Open one of torchvision's data sets, downloading it only where it is missing.
+
+    Args:
+        name: a key of the table above.
+        root: the folder of torchvision's data sets; None: one in the user's cache folder.
+        split: "train" or "test".
+
+    Raises:
+        DataError: if it is not there and cannot be downloaded.
+    """
+    folder = root if root is not None else cache_folder() / "torchvision"
+    if name == "fashion-mnist" and not (folder / "FashionMNIST" / "raw").is_dir():
+        source = _from_idx(name, DEBIAN_FASHION_MNIST, split, _GARMENTS)
+        if source is not None:
+            return source
+    kind, names, splits = _CLASSES[name]
+    data = _opened(name, kind, folder, splits[split])
+    if name == "celeba":
+        return _celeba(data)
+    pixels = _channels_first(np.asarray(data.data))
+    labels = np.asarray(data.labels if hasattr(data, "labels") else data.targets, np.int64)
+    class_names = names if names is not None else tuple(data.classes)
+    identity = fingerprint_of(pixels)
+    return Source(name, ArrayItems(pixels), identity, labels, class_names)
+
+
+def _channels_first(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    if pixels.ndim == 3:
+        return pixels[:, None]
+    return pixels if pixels.shape[1] == 3 else pixels.transpose(0, 3, 1, 2)
+
+
+def _opened(name: str, kind: str, folder: Path, options: dict[str, Any]) -> Any:
+    import torchvision  # slow, and needed by these few names only
+
+    build: Callable[..., Any] = getattr(torchvision.datasets, kind)
+    try:
+        return build(folder, **options, download=False)
+    except (RuntimeError, OSError):
+        pass  # missing or incomplete: torchvision says which by the same exception
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return build(folder, **options, download=True)
+    except (RuntimeError, OSError, ImportError) as error:
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
+        raise DataError(
+            f"data: {name!r} is not in {folder} and could not be downloaded: {reason}. "
+            f"Run once where the network is reachable, or put the files that "
+            f"torchvision.datasets.{kind} expects there, or name their folder with data_root. "
+            f"Without a download: digits, fake:COUNT, or a folder of images."
+        ) from error
+
+
+def _celeba(data: Any) -> Source:
+    # Forty yes-or-no attributes are no classes: unlabelled.
+    root = Path(data.root, data.base_folder, "img_align_celeba")
+    names = list(data.filename)
+    return Source("celeba", FileItems(root, names), fingerprint_of("celeba", names))
+
+
+def _from_idx(name: str, folder: Path, split: str, classes: tuple[str, ...]) -> Source | None:
+    stem = "train" if split == "train" else "t10k"
+    images = folder / f"{stem}-images-idx3-ubyte.gz"
+    labels = folder / f"{stem}-labels-idx1-ubyte.gz"
+    if not (images.is_file() and labels.is_file()):
+        return None
+    pixels = read_idx(images)[:, None]
+    numbers = read_idx(labels).astype(np.int64)
+    return Source(name, ArrayItems(pixels), fingerprint_of(pixels), numbers, classes)
+
+
+def read_idx(path: Path) -> npt.NDArray[np.uint8]:
+    """Read a gzipped idx file of bytes.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The array that it holds.
+
+    Raises:
+        DataError: if it is not one, or is cut short.
+
+    Reference: Y. LeCun, C. Cortes, C. Burges, "The MNIST database", section on file formats.
+    """
+    try:
+        with gzip.open(path) as file:
+            zero, kind, axes = struct.unpack(">HBB", file.read(4))
+            shape = struct.unpack(f">{axes}I", file.read(4 * axes))
+            content = file.read()
+    except (OSError, EOFError, struct.error) as error:
+        raise DataError(f"data: {path} cannot be read as a gzipped idx file: {error}") from error
+    if (zero, kind) != (0, 8) or len(content) != int(np.prod(shape)):
+        raise DataError(f"data: {path} is no complete idx file of bytes; install it again.")
+    return np.frombuffer(content, np.uint8).reshape(shape).copy()

@@ -1,0 +1,300 @@
+"""`open_data`: every kind of source, what it gives, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gan.data import ImageData, open_data, sources_named
+from gan.data.sources_made import POINTS_SCALE, POINTS_STD, centres
+from gan.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("GAN_CACHE", str(folder))
+    return folder
+
+
+def picture(path: Path, colour: int | tuple[int, ...] = (10, 20, 30), size=(8, 6)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = "L" if isinstance(colour, int) else {3: "RGB", 4: "RGBA"}[len(colour)]
+    Image.new(mode, size, colour).save(path)
+    return path
+
+
+def test_digits_are_scaled_by_value() -> None:
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    data = open_data("digits")
+    assert isinstance(data, ImageData)
+    assert (len(data), data.name, data.shape, data.num_classes) == (1797, "digits", (1, 8, 8), 10)
+    assert data.class_names == tuple("0123456789")
+    assert data.images.dtype == torch.uint8
+    expected = torch.from_numpy(raw.images[:, None] / 16 * 255).round()
+    torch.testing.assert_close(data.images.double(), expected, rtol=0, atol=0)
+    assert data.labels.tolist() == raw.target.tolist()
+
+
+def test_one_and_many_examples_agree() -> None:
+    data = open_data("digits")
+    images, labels = data.__getitems__([5, 3, 5])
+    assert images.shape == (3, 1, 8, 8)
+    assert labels.dtype == torch.int64
+    for row, index in enumerate([5, 3, 5]):
+        image, label = data[index]
+        assert torch.equal(images[row], image)
+        assert isinstance(label, int)
+        assert labels[row] == label
+
+
+def test_labels_none_gives_zeros_and_no_classes() -> None:
+    data = open_data("digits", labels="none")
+    assert (data.num_classes, data.class_names) == (0, ())
+    assert data.labels.dtype == torch.int64
+    assert not data.labels.any()
+
+
+def test_fingerprint_depends_on_content_and_settings_only() -> None:
+    first, again = open_data("digits"), open_data("digits")
+    larger = open_data("digits", resolution=(16, 16))
+    assert first.fingerprint == again.fingerprint
+    assert len({first.fingerprint, larger.fingerprint, open_data("fake:3").fingerprint}) == 3
+    assert larger.shape == (1, 16, 16)
+
+
+def test_fake_has_any_size_and_is_always_the_same() -> None:
+    data = open_data("fake:5", resolution=(6, 10), channels=4)
+    assert data.images.shape == (5, 4, 6, 10)
+    assert torch.equal(data.images, open_data("fake:5", resolution=(6, 10), channels=4).images)
+    assert open_data("fake:2").shape == (3, 64, 64)
+    assert open_data("fake:400").images.unique().numel() == 256
+
+
+@pytest.mark.parametrize("name", ["fake:", "fake:0", "fake:-3", "fake:many"])
+def test_fake_without_a_count(name: str) -> None:
+    with pytest.raises(DataError, match=r"no number of images\. Write fake:COUNT"):
+        open_data(name)
+
+
+def test_fake_that_would_fill_the_memory() -> None:
+    with pytest.raises(DataError, match=r"would take 11\.4 GiB of memory; at most 4 GiB"):
+        open_data("fake:1000000")
+
+
+@pytest.mark.parametrize(("name", "modes"), [("ring", 8), ("grid", 25)])
+def test_points_lie_around_their_centres(name: str, modes: int) -> None:
+    data = open_data(name)
+    assert data.shape == (2,)
+    assert data.num_classes == 0
+    points, _ = data.__getitems__(range(len(data)))
+    assert points.dtype == torch.float32
+    assert points.abs().max() < 1
+    distance, nearest = torch.cdist(points, centres(name)).min(1)
+    assert nearest.bincount(minlength=modes).min() >= len(data) // modes
+    std = (distance.square().mean() / 2).sqrt() * POINTS_SCALE[name]
+    assert std == pytest.approx(POINTS_STD, rel=0.02)
+
+
+def test_ring_has_radius_two() -> None:
+    torch.testing.assert_close(centres("ring").norm(dim=1) * 2.5, torch.full((8,), 2.0))
+    assert not torch.equal(open_data("ring").images, open_data("ring", split="test").images)
+
+
+# --- named -------------------------------------------------------------------------------------
+
+
+def write_idx(folder: Path, stem: str, images: np.ndarray, labels: np.ndarray) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, array in ("images-idx3", images), ("labels-idx1", labels):
+        head = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+        with gzip.open(folder / f"{stem}-{kind}-ubyte.gz", "wb") as file:
+            file.write(head + array.astype(np.uint8).tobytes())
+
+
+def test_fashion_mnist_from_debians_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.arange(3 * 4 * 5).reshape(3, 4, 5)
+    write_idx(tmp_path / "debian", "train", images, np.array([9, 0, 3]))
+    write_idx(tmp_path / "debian", "t10k", images + 100, np.array([1, 2, 3]))
+    monkeypatch.setattr(sources_named, "DEBIAN_FASHION_MNIST", tmp_path / "debian")
+    data = open_data("fashion-mnist", root=tmp_path / "none")
+    assert data.images.tolist() == images[:, None].tolist()
+    assert data.labels.tolist() == [9, 0, 3]
+    assert data.class_names[9] == "Ankle boot"
+    test = open_data("fashion-mnist", root=tmp_path / "none", split="test")
+    assert test.images.tolist() == (images[:, None] + 100).tolist()
+
+
+def test_fashion_mnist_as_installed(requires_fashion_mnist: Path) -> None:
+    data = open_data("fashion-mnist")
+    assert (len(data), data.shape, data.num_classes) == (60_000, (1, 28, 28), 10)
+    assert data.labels.bincount().tolist() == [6000] * 10
+
+
+def test_idx_file_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_idx(tmp_path, "train", np.zeros((3, 4, 5)), np.zeros(3))
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
+    monkeypatch.setattr(sources_named, "DEBIAN_FASHION_MNIST", tmp_path)
+    with pytest.raises(DataError, match=r"images-idx3-ubyte\.gz is no complete idx file"):
+        open_data("fashion-mnist", root=tmp_path / "none")
+
+
+def test_cifar10_through_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torchvision
+
+    class Missing:
+        def __init__(self, root: Path, *, train: bool, download: bool) -> None:
+            if not download:
+                raise RuntimeError("Dataset not found or corrupted.")
+            if not (tmp_path / "reachable").exists():
+                raise OSError("Name or service not known")
+            self.data = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
+            self.targets = [1, 0]
+            self.classes = ["cat", "dog"]
+
+    monkeypatch.setattr(torchvision.datasets, "CIFAR10", Missing)
+    with pytest.raises(DataError) as caught:
+        open_data("cifar10", root=tmp_path)
+    assert str(caught.value).startswith(
+        f"data: 'cifar10' is not in {tmp_path} and could not be downloaded: "
+        "Name or service not known. Run once where the network is reachable, or put the files"
+    )
+    (tmp_path / "reachable").touch()
+    data = open_data("cifar10", root=tmp_path)
+    assert data.images[1, 2, 3, 0] == 48 + 3 * (3 * 4 + 0) + 2
+    assert data.class_names == ("cat", "dog")
+    assert data.labels.tolist() == [1, 0]
+
+
+# --- folders -----------------------------------------------------------------------------------
+
+
+def test_flat_folder(tmp_path: Path) -> None:
+    for index in range(3):
+        picture(tmp_path / f"{index}.png", (index, 20, 30))
+    data = open_data(str(tmp_path))
+    assert data.name == tmp_path.name
+    assert data.images.shape == (3, 3, 6, 8)
+    assert data.images[:, :, 0, 0].tolist() == [[0, 20, 30], [1, 20, 30], [2, 20, 30]]
+    assert data.num_classes == 0
+
+
+def test_one_folder_a_class(tmp_path: Path) -> None:
+    picture(tmp_path / "dog" / "a.png", 1)
+    picture(tmp_path / "cat" / "deeper" / "b.png", 2)
+    data = open_data(str(tmp_path))
+    assert data.class_names == ("cat", "dog")
+    assert (data.images[:, 0, 0, 0].tolist(), data.labels.tolist()) == ([2, 1], [0, 1])
+    assert open_data(str(tmp_path), labels="none").num_classes == 0
+
+
+def test_class_folders_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
+    for name in ("10", "2", "1"):
+        picture(tmp_path / name / "a.png", int(name))
+    data = open_data(str(tmp_path))
+    assert data.class_names == ("1", "2", "10")
+    assert torch.equal(data.images[:, 0, 0, 0], torch.tensor([1, 10, 2], dtype=torch.uint8))
+    assert data.labels.tolist() == [0, 2, 1]
+
+
+def test_images_beside_folders_are_unlabelled(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    picture(tmp_path / "x" / "b.png")
+    picture(tmp_path / "y" / "c.png")
+    assert open_data(str(tmp_path)).num_classes == 0
+    with pytest.raises(DataError, match=r"labels: 'folders' .* holds images outside .* a\.png"):
+        open_data(str(tmp_path), labels="folders")
+
+
+def test_junk_is_no_image(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    for name in (".DS_Store", "._a.png", "Thumbs.db", ".ipynb_checkpoints/a.png", "__MACOSX/b.png"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"junk")
+    (tmp_path / "readme.txt").write_text("hello")
+    data = open_data(str(tmp_path))
+    assert len(data) == 1
+    assert data.notes == ("1 other files ignored, such as readme.txt",)
+
+
+def test_same_folder_same_fingerprint_until_it_changes(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    before = open_data(str(tmp_path)).fingerprint
+    assert open_data(str(tmp_path)).fingerprint == before
+    picture(tmp_path / "b.png")
+    assert open_data(str(tmp_path)).fingerprint != before
+
+
+# --- mistakes ----------------------------------------------------------------------------------
+
+
+def test_unknown_name_lists_all_and_the_nearest() -> None:
+    with pytest.raises(DataError) as caught:
+        open_data("fashion_mnist")
+    assert str(caught.value) == (
+        "data: 'fashion_mnist' is neither a path that exists nor a known name. "
+        "Did you mean 'fashion-mnist'? Known names: digits, mnist, fashion-mnist, kmnist, "
+        "cifar10, cifar100, svhn, stl10, celeba, ring, grid, fake:COUNT."
+    )
+
+
+def test_path_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"does not exist\. Give the path of a folder or file"):
+        open_data(str(tmp_path / "nowhere"))
+
+
+def test_empty_folder_and_folder_without_images(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"the folder .* is empty\. Put images in it\."):
+        open_data(str(tmp_path))
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(DataError, match=r"holds 1 files but no images, such as notes\.txt"):
+        open_data(str(tmp_path))
+
+
+def test_labels_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="labels: 'folders' was asked for, but 'fake:3' has no"):
+        open_data("fake:3", labels="folders")
+    picture(tmp_path / "a.png")
+    with pytest.raises(DataError, match="Put each image in the folder of its class"):
+        open_data(str(tmp_path), labels="folders")
+
+
+def test_split_that_is_not_there() -> None:
+    with pytest.raises(DataError, match=r"split: 'digits' has no test split\. Use split train\."):
+        open_data("digits", split="test")
+    with pytest.raises(DataError, match="split: 'validation' is not one of 'train', 'test'"):
+        open_data("digits", split="validation")
+
+
+# --- the house ---------------------------------------------------------------------------------
+
+
+def test_can_be_sent_to_a_worker() -> None:
+    data = open_data("digits")
+    copy = pickle.loads(pickle.dumps(data))
+    assert torch.equal(copy.images, data.images)
+    assert (copy.labels.tolist(), copy.class_names) == (data.labels.tolist(), data.class_names)
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, gan.data, gan.data.decode, gan.data.items; "
+        "print([m for m in ('torch', 'sklearn', 'torchvision') if m in sys.modules]);"
+        "import gan.data.door; "
+        "print([m for m in ('sklearn', 'torchvision') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "[]"]
