@@ -1,0 +1,268 @@
+"""From a configuration to everything that trains: data, networks, players, average, stream.
+
+The one `accelerator.prepare(...)` of the project's GANs is here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs, set_seed
+from torch import Tensor, nn
+
+from gan.chance import generator_for
+from gan.config import Config, NetworkConfig
+from gan.data import ImageData, open_data
+from gan.data.stream import EndlessBatches, Stream, data_loader
+from gan.ema import EMA
+from gan.errors import ConfigError
+from gan.losses import LOSSES, AdversarialLoss
+from gan.networks import build_discriminator, build_generator, check_shape
+from gan.optimizers import build_optimizer, schedule_lr
+from gan.penalties import PENALTIES
+from gan.player import Player, check_accelerator
+from gan.schedules import Schedule
+from gan.steps import Penalties
+
+_log = logging.getLogger(__name__)
+_NETWORK_OPTIONS = ("width", "max_width", "depth", "hidden", "norm")
+
+
+@dataclass
+class Run:
+    """Everything that one training run is made of. What changes while it trains is at the end.
+
+    Attributes:
+        config: the configuration, with what came from the data filled in.
+        images_per_step: real images of one discriminator update, over all processes.
+        step: completed steps, that is, attempted generator updates.
+        images_seen: real images shown to the discriminator, on all processes.
+        rollbacks: how often the run went back to a checkpoint after a divergence.
+        latest: newest value of every scalar of the steps, by TensorBoard tag.
+        folder: the run folder, once there is one.
+    """
+
+    config: Config
+    accelerator: Accelerator
+    data: ImageData
+    generator: Player
+    discriminator: Player
+    ema: EMA
+    stream: Stream
+    loss: AdversarialLoss
+    generator_options: dict[str, Any]
+
+    step: int = 0
+    images_seen: int = 0
+    rollbacks: int = 0
+    latest: dict[str, Tensor] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def images_per_update(self) -> int:
+        """Real images of one update of the discriminator, over all processes."""
+        return self.config.images_per_process * self.accelerator.num_processes
+
+    @property
+    def total_images(self) -> int:
+        """Real images that the whole run shows to the discriminator."""
+        return self.config.steps * self.config.n_critic * self.images_per_update
+
+    @property
+    def num_classes(self) -> int:
+        """Classes that the networks are told of; 0 if unconditional."""
+        return self.data.num_classes if self.config.conditional else 0
+
+    def scalars(self) -> dict[str, Tensor]:
+        """Newest value of every scalar of the steps, averaged over the processes (float64)."""
+        tags = sorted(self.latest)
+        values = torch.stack([self.latest[tag].double() for tag in tags])
+        return dict(zip(tags, self.accelerator.reduce(values, "mean"), strict=True))
+
+    def due_penalties(self) -> Penalties:
+        """Penalties of the coming discriminator update, with lazy ones weighted up."""
+        update = self.discriminator.updates + self.discriminator.skipped
+        due: dict[str, Any] = {}
+        for penalty in self.config.penalties:
+            if update % penalty.every == 0:
+                row = PENALTIES[penalty.name]
+                default = row.default_weight
+                schedule = penalty.weight or (self.config.gamma if default is None else Schedule(default))
+                weight = row.scale * schedule.at(self.images_seen, self.total_images)
+                due[penalty.name] = (weight * penalty.every, row.term)
+        return due
+
+
+def build(config: Config) -> Run:
+    """Build a run, leaving nothing on disk.
+
+    Args:
+        config: the configuration.
+
+    Returns:
+        The run, at step 0.
+
+    Raises:
+        ConfigError: options that cannot be, for this data, these networks or this machine.
+        DataError: the data cannot be used.
+    """
+    config.check()
+    accelerator = _accelerator(config)
+    with accelerator.main_process_first():  # one process downloads or prepares, the others find it
+        data = open_data(
+            config.data,
+            root=config.data_root,
+            resolution=config.size,
+            channels=config.channels,
+            fit=config.fit,
+            labels=config.labels,
+        )
+    config = _resolve(config, data, accelerator)
+    num_classes = data.num_classes if config.conditional else 0
+
+    set_seed(config.seed)  # the same initial weights on every process
+    generator_options = {
+        "z_dim": config.generator.z_dim,
+        "num_classes": num_classes,
+        **_options(config.generator),
+    }
+    generator = build_generator(config.generator.family, data.shape, **generator_options)
+    discriminator = build_discriminator(
+        config.discriminator.family, data.shape, num_classes=num_classes, **_options(config.discriminator)
+    )
+    if accelerator.num_processes > 1 and config.sync_batch_norm:
+        generator = nn.SyncBatchNorm.convert_sync_batchnorm(generator)
+        discriminator = nn.SyncBatchNorm.convert_sync_batchnorm(discriminator)
+    memory_format = torch.channels_last if config.channels_last else torch.contiguous_format
+    for network in (generator, discriminator):
+        network.to(accelerator.device, memory_format=memory_format)
+
+    images_per_update = config.images_per_process * accelerator.num_processes
+    total_images = config.steps * config.n_critic * images_per_update
+    g_optimizer = _optimizer("generator", config.generator, generator)
+    d_optimizer = _optimizer("discriminator", config.discriminator, discriminator)
+    g_scheduler = schedule_lr(
+        g_optimizer, config.generator.lr, config.n_critic * images_per_update, total_images
+    )
+    d_scheduler = schedule_lr(d_optimizer, config.discriminator.lr, images_per_update, total_images)
+    order = EndlessBatches(len(data), config.batch_size, config.seed)
+    loader = data_loader(data, order, config.num_workers)
+
+    generator, discriminator, g_optimizer, d_optimizer, g_scheduler, d_scheduler, loader = (
+        accelerator.prepare(
+            generator, discriminator, g_optimizer, d_optimizer, g_scheduler, d_scheduler, loader
+        )
+    )
+    # Not prepared on purpose: the average, which never trains, so needs no wrapper.
+    g_player = Player(
+        accelerator, generator, g_optimizer, g_scheduler, name="generator", clip_norm=config.generator.clip_norm
+    )
+    d_player = Player(
+        accelerator,
+        discriminator,
+        d_optimizer,
+        d_scheduler,
+        name="discriminator",
+        clip_norm=config.discriminator.clip_norm,
+    )
+    # From here on the global generator differs between processes: dropout, noise of own networks.
+    torch.manual_seed(generator_for(config.seed, "process", accelerator.process_index).initial_seed())
+    return Run(
+        config=config,
+        accelerator=accelerator,
+        data=data,
+        generator=g_player,
+        discriminator=d_player,
+        ema=EMA(g_player.raw, config.ema_half_life, config.ema_rampup),
+        stream=Stream(
+            loader,
+            order,
+            num_processes=accelerator.num_processes,
+            process_index=accelerator.process_index,
+            horizontal_flip=config.horizontal_flip,
+            memory_format=memory_format,
+        ),
+        loss=LOSSES[config.loss],
+        generator_options=generator_options,
+    )
+
+
+def _accelerator(config: Config) -> Accelerator:
+    accelerator = Accelerator(
+        mixed_precision=config.mixed_precision,
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+        step_scheduler_with_optimizer=False,  # a scheduler's unit is an update of its own network
+        dynamo_backend="inductor" if config.compile else None,
+        # Player averages the buffers itself; broadcasting them in place breaks two forwards
+        # before one backward where there is batch norm.
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)
+        ],
+    )
+    check_accelerator(accelerator)
+    return accelerator
+
+
+def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Config:
+    """Fill in what the data decides, and refuse what does not fit it."""
+    problems = []
+    if config.conditional and data.num_classes == 0:
+        problems.append(
+            f"conditional: the networks need class labels, but {config.data} has none "
+            f"(labels is {config.labels}); leave --conditional out, or give labels"
+        )
+    total = config.images_per_process * accelerator.num_processes
+    if total > len(data):
+        problems.append(
+            f"batch_size: {config.batch_size} x {config.gradient_accumulation_steps} micro-batches x "
+            f"{accelerator.num_processes} processes = {total} images are more than the {len(data)} of "
+            f"{config.data}; use a smaller batch_size"
+        )
+    if config.horizontal_flip and len(data.shape) != 3:
+        problems.append(f"horizontal_flip: {config.data} is no set of images")
+    for role, network in (("generator", config.generator), ("discriminator", config.discriminator)):
+        try:
+            check_shape(network.family, data.shape)
+        except ConfigError as error:
+            problems += [f"{role}: {problem}" for problem in error.problems]
+        if config.batch_size == 1 and network.norm == "batch":
+            problems.append(
+                f"batch_size: 1, but the {role} has batch norm, which compares the images of a "
+                "batch; use at least 2, better 16"
+            )
+    if config.sync_batch_norm and accelerator.num_processes > 1 and accelerator.device.type == "cpu":
+        problems.append("sync_batch_norm: PyTorch has it on accelerators only; leave it out on CPUs")
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    if data.num_classes and not config.conditional:
+        _log.info("%s has %d classes; unused without --conditional", config.data, data.num_classes)
+    if config.sync_batch_norm and accelerator.num_processes == 1:
+        _log.warning("sync_batch_norm does nothing in one process")
+    if len(data.shape) == 3:
+        channels, height, width = data.shape
+        size = str(height) if height == width else f"{height}x{width}"
+        config = dataclasses.replace(config, channels=channels, resolution=size)
+    return config
+
+
+def _options(network: NetworkConfig) -> dict[str, Any]:
+    """What the family is asked for; what is None stays the family's own."""
+    values = {name: getattr(network, name) for name in _NETWORK_OPTIONS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _optimizer(role: str, network: NetworkConfig, module: nn.Module) -> torch.optim.Optimizer:
+    return build_optimizer(
+        network.optimizer,
+        module.parameters(),
+        lr=max(network.lr.values),
+        betas=(network.beta1, network.beta2.start),
+        weight_decay=network.weight_decay,
+        field=f"{role}.optimizer",
+    )

@@ -1,0 +1,139 @@
+"""When a run must stop: numbers that are not finite, and signals, with all processes agreeing."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+import torch
+from torch import Tensor
+
+from gan.build import Run
+from gan.errors import DivergenceError
+
+
+@dataclass
+class Received:
+    """The first signal that asked the run to stop.
+
+    Attributes:
+        number: of the signal; 0 while there is none.
+    """
+
+    number: int = 0
+
+
+@contextmanager
+def stop_signals() -> Iterator[Received]:
+    """Turn the first SIGINT or SIGTERM into a request; the second one acts at once.
+
+    Yields:
+        Where the request shows. Outside the main thread signals are left alone.
+    """
+    received = Received()
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        received.number = number
+        restore()
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield received
+    finally:
+        restore()
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    step: int
+    tags: list[str]
+    values: Tensor
+    flags: Tensor
+
+
+class Guard:
+    """Looks at every step's scalars without making the host wait for an accelerator.
+
+    On a CPU the answer is read at once. On an accelerator it is read during the next step, when
+    it is there already; the error still names the step at which it happened.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Watch a run.
+
+        Args:
+            run: the run.
+        """
+        self._run, self._pending = run, None
+        self._lag = run.accelerator.device.type != "cpu"
+        self._pending: _Verdict | None = None
+
+    def after_step(self, scalars: Mapping[str, Tensor], stop: int) -> int:
+        """Check one step.
+
+        Args:
+            scalars: of the step, by TensorBoard tag.
+            stop: number of the signal that this process received, or 0.
+
+        Returns:
+            The signal's number if any process received one (on an accelerator one step later),
+            else 0.
+
+        Raises:
+            DivergenceError: names the network, the quantity and the step.
+        """
+        accelerator = self._run.accelerator
+        values = torch.stack([value.double() for value in scalars.values()])
+        flags = torch.stack([values.isfinite().logical_not().any().double(), values.new_tensor(float(stop))])
+        if accelerator.num_processes > 1:
+            flags = accelerator.gather(flags[None]).max(dim=0).values
+        now = _Verdict(self._run.step, list(scalars), values, flags)
+        then, self._pending = (self._pending, now) if self._lag else (now, None)
+        return 0 if then is None else self._read(then)
+
+    def settle(self) -> None:
+        """Read what is still open, and look at every weight, so that nothing bad is saved.
+
+        Raises:
+            DivergenceError: names the network, the quantity and the step.
+        """
+        if self._pending is not None:
+            then, self._pending = self._pending, None
+            self._read(then)
+        for player in (self._run.generator, self._run.discriminator):
+            player.check_finite(self._run.step)
+
+    def _read(self, verdict: _Verdict) -> int:
+        bad, stop = verdict.flags.tolist()
+        if bad:
+            self._pending = None
+            values = dict(zip(verdict.tags, verdict.values.tolist(), strict=True))
+            wrong = {tag: value for tag, value in values.items() if not abs(value) < float("inf")}
+            raise DivergenceError(f"step {verdict.step}: {_describe(wrong)}")
+        return int(stop)
+
+
+def _describe(wrong: Mapping[str, float]) -> str:
+    if not wrong:
+        return "a number of another process is not finite"
+    networks = {"logits": "discriminator", "sign": "discriminator", "penalty": "discriminator"}
+    parts = []
+    for tag, value in wrong.items():
+        quantity, name = tag.split("/")
+        network = networks.get(quantity, name)
+        what = {"grad_norm": "gradient", "loss": "loss"}.get(quantity, f"{quantity} ({name})")
+        parts.append(f"the {network}'s {what} is {value}")
+    return "; ".join(parts)

@@ -1,0 +1,162 @@
+"""The loop: alternate the two steps, keep the average, report and save when it is due."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from accelerate.utils import broadcast_object_list
+from torch import Tensor
+
+from gan.build import Run, build
+from gan.chance import Chance
+from gan.config import Config
+from gan.errors import DivergenceError, GanError
+from gan.guard import Guard, stop_signals
+from gan.optimizers import set_beta2
+from gan.report import Reporter
+from gan.state import roll_back, save
+from gan.steps import MicroBatch, discriminator_step, generator_step
+from gan.tracking import create_run_dir
+
+
+def train(config: Config) -> Path:
+    """Train a generator and a discriminator from scratch.
+
+    Args:
+        config: what to do; `gan.preset_config("digits")` gives one.
+
+    Returns:
+        The run folder.
+
+    Raises:
+        GanError: the configuration, the data or the run folder cannot be used, or the training
+            diverged.
+    """
+    run = build(config)
+    start(run)
+    fit(run)
+    assert run.folder is not None
+    return run.folder
+
+
+def train_step(run: Run) -> dict[str, Tensor]:
+    """One step: `n_critic` updates of the discriminator, one of the generator, the average.
+
+    Args:
+        run: the run; advances by one step.
+
+    Returns:
+        Detached scalars of this process, by TensorBoard tag.
+    """
+    config, accelerator = run.config, run.accelerator
+
+    for critic in range(config.n_critic):
+        reals = [next(run.stream) for _ in range(config.gradient_accumulation_steps)]
+        batches = _window(run, reals, f"discriminator {critic}")
+        set_beta2(run.discriminator.optimizer, config.discriminator.beta2.at(run.images_seen, run.total_images))
+        scalars = discriminator_step(
+            accelerator, run.generator, run.discriminator, batches, run.loss, penalties=run.due_penalties()
+        )
+        run.images_seen += run.images_per_update
+
+    batches = _window(run, reals, "generator")
+    set_beta2(run.generator.optimizer, config.generator.beta2.at(run.images_seen, run.total_images))
+    updates = run.generator.updates
+    scalars |= generator_step(accelerator, run.generator, run.discriminator, batches, run.loss)
+
+    if run.generator.updates > updates:  # not where fp16 skipped the update
+        run.ema.update(run.generator.raw, run.images_seen, run.total_images)
+
+    run.step += 1
+    return scalars
+
+
+def _window(run: Run, reals: list[tuple[Tensor, Tensor]], phase: str) -> list[MicroBatch]:
+    """Real micro-batches with the latents and the chance of one update of one network."""
+    accelerator, size = run.accelerator, run.config.batch_size
+    key = (run.config.seed, run.rollbacks, run.step, phase)
+    batches = []
+    for i, (real, labels) in enumerate(reals):
+        # The stream deals batch n to process n mod num_processes: so are the latents dealt.
+        begin = (i * accelerator.num_processes + accelerator.process_index) * size
+        chance = Chance(key, run.images_per_update, begin, begin + size, accelerator.device)
+        z = chance.normal("z", run.config.generator.z_dim)
+        condition = (labels,) if run.num_classes else ()
+        batches.append(MicroBatch(real, (z, *condition), condition, chance))
+    return batches
+
+
+def start(run: Run) -> None:
+    """Give a new run its folder, with `config.yaml` in it.
+
+    Args:
+        run: a run at step 0.
+
+    Raises:
+        GanError: the folder cannot be made, or there is a run in it.
+    """
+    answer: list[tuple[Path | None, str]] = [(None, "")]
+    if run.accelerator.is_main_process:
+        try:
+            folder = create_run_dir(run.config.runs_dir, run.config.preset, run.config.name)
+            run.config.save(folder / "config.yaml")
+            answer = [(folder, "")]
+        except GanError as error:
+            answer = [(None, str(error))]
+    broadcast_object_list(answer)
+    run.folder, problem = answer[0]
+    if problem:
+        raise GanError(problem)
+
+
+def fit(run: Run) -> int:
+    """Train to the end of the run, or until a signal asks to stop.
+
+    Args:
+        run: a run with a folder, at any step.
+
+    Returns:
+        0 at the end of the run; after a signal, and a checkpoint, the signal's number.
+
+    Raises:
+        DivergenceError: a number stopped being finite; the last good checkpoint is kept.
+        CheckpointError: a checkpoint could not be written.
+    """
+    config, guard = run.config, Guard(run)
+    with stop_signals() as received, Reporter(run) as report:
+        while run.step < config.steps:
+            try:
+                scalars = train_step(run)
+                run.latest |= scalars
+                stop = guard.after_step(scalars, stop=received.number)
+                last = run.step == config.steps or stop > 0
+
+                report.progress()
+                if due(config.log_every, run.step) or last:
+                    report.scalars()
+                if due(config.sample_every, run.step) or last:
+                    report.samples()
+                if due(config.save_every, run.step) or last:
+                    guard.settle()
+                    save(run)
+                if stop:
+                    return stop
+            except DivergenceError as error:
+                roll_back(run, error)
+                report.restart()
+        report.finish()
+    return 0
+
+
+def due(every: int | None, step: int) -> bool:
+    """Whether something that happens every so many steps happens now.
+
+    Args:
+        every: steps between two times; None: never.
+        step: completed steps.
+
+    Returns:
+        True if so.
+    """
+    return every is not None and step % every == 0
