@@ -1,0 +1,118 @@
+"""The networks: one family a file, generator and discriminator side by side.
+
+A generator is called as `generator(z, labels=None)` and gives images in [-1, 1], shape
+(batch, *shape); a discriminator as `discriminator(x, labels=None)` and gives logits, shape
+(batch,). `FAMILIES` is the table that the option `family` chooses from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from gan.errors import GanError
+from gan.networks.dcgan import DCGANDiscriminator, DCGANGenerator
+from gan.networks.interface import Discriminator, Generator
+from gan.networks.mlp import MLPDiscriminator, MLPGenerator
+
+FAMILIES: dict[str, tuple[type[Generator], type[Discriminator]]] = {
+    "dcgan": (DCGANGenerator, DCGANDiscriminator),
+    "mlp": (MLPGenerator, MLPDiscriminator),
+}
+"""Families by name: (generator class, discriminator class)."""
+
+
+def build_generator(name: str, shape: Sequence[int], **options: Any) -> Generator:
+    """Build the generator of a family.
+
+    Args:
+        name: a key of `FAMILIES`.
+        shape: (channels, height, width), or (2,) for points.
+        options: what the family's generator takes, such as z_dim, width and num_classes.
+
+    Returns:
+        The network, with fresh weights from torch's global random generator.
+
+    Raises:
+        GanError: an unknown family, an option that it does not take, or a shape that it cannot
+            make.
+    """
+    check_shape(name, shape)
+    generator: Generator = _build("generator", name, _family(name)[0], shape, options)
+    return generator
+
+
+def build_discriminator(name: str, shape: Sequence[int], **options: Any) -> Discriminator:
+    """Build the discriminator of a family.
+
+    Args:
+        name: a key of `FAMILIES`.
+        shape: (channels, height, width), or (2,) for points.
+        options: what the family's discriminator takes, such as width, norm and num_classes.
+
+    Returns:
+        The network, with fresh weights from torch's global random generator.
+
+    Raises:
+        GanError: an unknown family, an option that it does not take, or a shape that it cannot
+            judge.
+    """
+    check_shape(name, shape)
+    discriminator: Discriminator = _build("discriminator", name, _family(name)[1], shape, options)
+    return discriminator
+
+
+def check_shape(name: str, shape: Sequence[int]) -> None:
+    """Find out, without building it, whether a family can make a shape.
+
+    Args:
+        name: a key of `FAMILIES`.
+        shape: (channels, height, width), or (2,) for points.
+
+    Raises:
+        GanError: an unknown family, or a shape that it cannot make; names the nearest that it can.
+    """
+    generator, _ = _family(name)
+    try:
+        generator.check_shape(shape)
+    except GanError as error:
+        raise GanError(f"{name}: {error}") from None
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Count the numbers that training changes.
+
+    Args:
+        module: any network.
+
+    Returns:
+        Number of elements of all its parameters.
+    """
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _family(name: str) -> tuple[type[Generator], type[Discriminator]]:
+    if name not in FAMILIES:
+        near = difflib.get_close_matches(name, FAMILIES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise GanError(f"family: {name!r} is unknown; {hint}families: {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def _build(role: str, name: str, kind: Any, shape: Sequence[int], options: dict[str, Any]) -> Any:
+    parameters = inspect.signature(kind).parameters.values()
+    takes = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    for option in options:
+        if option not in takes:
+            raise GanError(
+                f"{role}.{option}: the family {name} takes no such option; "
+                f"its {role} takes {', '.join(takes)}"
+            )
+    try:
+        return kind(shape, **options)
+    except GanError as error:
+        raise GanError(f"{role}.{error}") from None
