@@ -21,7 +21,7 @@ from gan.config import Config, NetworkConfig
 from gan.data import ImageData, open_data
 from gan.data.stream import EndlessBatches, Stream, data_loader
 from gan.ema import EMA
-from gan.errors import ConfigError
+from gan.errors import ConfigError, GanError
 from gan.losses import LOSSES, AdversarialLoss
 from gan.networks import build_discriminator, build_generator, check_shape
 from gan.optimizers import build_optimizer, schedule_lr
@@ -67,7 +67,7 @@ class Run:
     @property
     def images_per_update(self) -> int:
         """Real images of one update of the discriminator, over all processes."""
-        return self.config.images_per_process * self.accelerator.num_processes
+        return self.config.images_per_process * int(self.accelerator.num_processes)
 
     @property
     def total_images(self) -> int:
@@ -93,7 +93,9 @@ class Run:
             if update % penalty.every == 0:
                 row = PENALTIES[penalty.name]
                 default = row.default_weight
-                schedule = penalty.weight or (self.config.gamma if default is None else Schedule(default))
+                schedule = penalty.weight or (
+                    self.config.gamma if default is None else Schedule(default)
+                )
                 weight = row.scale * schedule.at(self.images_seen, self.total_images)
                 due[penalty.name] = (weight * penalty.every, row.term)
         return due
@@ -127,21 +129,24 @@ def build(config: Config) -> Run:
     num_classes = data.num_classes if config.conditional else 0
 
     set_seed(config.seed)  # the same initial weights on every process
-    generator_options = {
+    generator_options: dict[str, Any] = {
         "z_dim": config.generator.z_dim,
         "num_classes": num_classes,
         **_options(config.generator),
     }
-    generator = build_generator(config.generator.family, data.shape, **generator_options)
-    discriminator = build_discriminator(
-        config.discriminator.family, data.shape, num_classes=num_classes, **_options(config.discriminator)
+    generator: nn.Module = build_generator(config.generator.family, data.shape, **generator_options)
+    discriminator: nn.Module = build_discriminator(
+        config.discriminator.family,
+        data.shape,
+        num_classes=num_classes,
+        **_options(config.discriminator),
     )
     if accelerator.num_processes > 1 and config.sync_batch_norm:
-        generator = nn.SyncBatchNorm.convert_sync_batchnorm(generator)
-        discriminator = nn.SyncBatchNorm.convert_sync_batchnorm(discriminator)
+        convert = nn.SyncBatchNorm.convert_sync_batchnorm
+        generator, discriminator = convert(generator), convert(discriminator)  # type: ignore[no-untyped-call]
     memory_format = torch.channels_last if config.channels_last else torch.contiguous_format
     for network in (generator, discriminator):
-        network.to(accelerator.device, memory_format=memory_format)
+        network.to(memory_format=memory_format)  # prepare moves it to the device
 
     images_per_update = config.images_per_process * accelerator.num_processes
     total_images = config.steps * config.n_critic * images_per_update
@@ -161,7 +166,12 @@ def build(config: Config) -> Run:
     )
     # Not prepared on purpose: the average, which never trains, so needs no wrapper.
     g_player = Player(
-        accelerator, generator, g_optimizer, g_scheduler, name="generator", clip_norm=config.generator.clip_norm
+        accelerator,
+        generator,
+        g_optimizer,
+        g_scheduler,
+        name="generator",
+        clip_norm=config.generator.clip_norm,
     )
     d_player = Player(
         accelerator,
@@ -172,7 +182,9 @@ def build(config: Config) -> Run:
         clip_norm=config.discriminator.clip_norm,
     )
     # From here on the global generator differs between processes: dropout, noise of own networks.
-    torch.manual_seed(generator_for(config.seed, "process", accelerator.process_index).initial_seed())
+    torch.manual_seed(
+        generator_for(config.seed, "process", accelerator.process_index).initial_seed()
+    )
     return Run(
         config=config,
         accelerator=accelerator,
@@ -220,24 +232,30 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
     total = config.images_per_process * accelerator.num_processes
     if total > len(data):
         problems.append(
-            f"batch_size: {config.batch_size} x {config.gradient_accumulation_steps} micro-batches x "
-            f"{accelerator.num_processes} processes = {total} images are more than the {len(data)} of "
-            f"{config.data}; use a smaller batch_size"
+            f"batch_size: {config.batch_size} x {config.gradient_accumulation_steps} micro-batches "
+            f"x {accelerator.num_processes} processes = {total} images are more than the "
+            f"{len(data)} of {config.data}; use a smaller batch_size"
         )
     if config.horizontal_flip and len(data.shape) != 3:
         problems.append(f"horizontal_flip: {config.data} is no set of images")
     for role, network in (("generator", config.generator), ("discriminator", config.discriminator)):
         try:
             check_shape(network.family, data.shape)
-        except ConfigError as error:
-            problems += [f"{role}: {problem}" for problem in error.problems]
+        except GanError as error:
+            problems.append(f"resolution: {error}")
         if config.batch_size == 1 and network.norm == "batch":
             problems.append(
                 f"batch_size: 1, but the {role} has batch norm, which compares the images of a "
                 "batch; use at least 2, better 16"
             )
-    if config.sync_batch_norm and accelerator.num_processes > 1 and accelerator.device.type == "cpu":
-        problems.append("sync_batch_norm: PyTorch has it on accelerators only; leave it out on CPUs")
+    if (
+        config.sync_batch_norm
+        and accelerator.num_processes > 1
+        and accelerator.device.type == "cpu"
+    ):
+        problems.append(
+            "sync_batch_norm: PyTorch has it on accelerators only; leave it out on CPUs"
+        )
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     if data.num_classes and not config.conditional:

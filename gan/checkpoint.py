@@ -3,7 +3,7 @@
     step-00001000/
         manifest.json                what it is: kind, step, roles, versions, config, file hashes
         generator.safetensors ...    weights, one file a role
-        state.pt                     optimizers, schedulers, scalers, counters (tensors and plain values)
+        state.pt                     optimizers, schedulers, scalers, counters: no objects
         random-0.pt ...              random state, one file a process
 
 A checkpoint is written into a hidden folder, flushed and renamed; only then older ones go. Whatever
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -102,7 +102,7 @@ class Checkpoint:
         Raises:
             CheckpointError: the file is damaged, or holds more than tensors and plain values.
         """
-        return _load(self.path / "state.pt")
+        return cast("dict[str, Any]", _load(self.path / "state.pt"))
 
     def restore_random_state(self, process_index: int) -> None:
         """Put back the global random state of one process.
@@ -182,7 +182,9 @@ def save_checkpoint(
             _save(_random_state(), work / f"random-{accelerator.process_index}.pt")
             if accelerator.is_main_process:
                 for role, module in modules.items():
-                    weights = {k: v.detach().contiguous().cpu() for k, v in module.state_dict().items()}
+                    weights = {
+                        k: v.detach().contiguous().cpu() for k, v in module.state_dict().items()
+                    }
                     save_file(_untied(weights), work / f"{role}.safetensors")
                 _save(dict(states), work / "state.pt")
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -247,7 +249,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder} is no complete checkpoint: manifest.json: {error}") from None
+        raise CheckpointError(
+            f"{folder} is no complete checkpoint: manifest.json: {error}"
+        ) from None
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         raise CheckpointError(f"{folder} is no training checkpoint")
     if manifest["version"] > VERSION:
@@ -263,7 +267,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 
 def _folders(root: Path) -> list[Path]:
     """Checkpoint folders, oldest first, by number and not by text."""
-    found = [(int(match[1]), path) for path in root.glob("step-*") if (match := _NAME.fullmatch(path.name))]
+    found = [
+        (int(match[1]), path)
+        for path in root.glob("step-*")
+        if (match := _NAME.fullmatch(path.name))
+    ]
     return [path for _, path in sorted(found)]
 
 
@@ -330,7 +338,13 @@ def _need_space(root: Path, modules: Mapping[str, nn.Module], states: Mapping[st
 def _tensors(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    items = (
+        value.values()
+        if isinstance(value, Mapping)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
     return [tensor for item in items for tensor in _tensors(item)]
 
 
@@ -358,7 +372,7 @@ def _load(path: Path) -> Any:
 
 
 def _random_state() -> dict[str, Any]:
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002  (the global one, whoever uses it)
+    name, keys, *rest = cast("Any", np.random.get_state())  # noqa: NPY002  (whoever uses it)
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],

@@ -69,7 +69,9 @@ class Penalty:
             return text
         match = re.fullmatch(r"([a-z0-9-]+)(?:=([^/]+))?(?:/(\d+))?", text.strip())
         if match is None or match[3] == "0":
-            raise ValueError(f"{text!r} is no penalty; write NAME, NAME=WEIGHT or NAME=WEIGHT/EVERY")
+            raise ValueError(
+                f"{text!r} is no penalty; write NAME, NAME=WEIGHT or NAME=WEIGHT/EVERY"
+            )
         return cls(match[1], Schedule.parse(match[2]) if match[2] else None, int(match[3] or 1))
 
     def __str__(self) -> str:
@@ -264,9 +266,13 @@ class Config:
             reason = getattr(error, "strerror", None) or "it is not a text file"
             raise ConfigError(f"--config: cannot read {path}: {reason}") from None
         except yaml.YAMLError as error:
-            raise ConfigError(f"--config: {path} is not YAML: {' '.join(str(error).split())}") from None
+            raise ConfigError(
+                f"--config: {path} is not YAML: {' '.join(str(error).split())}"
+            ) from None
         if not isinstance(values, dict):
-            raise ConfigError(f"--config: {path} holds no options; expected lines like 'steps: 1000'")
+            raise ConfigError(
+                f"--config: {path} holds no options; expected lines like 'steps: 1000'"
+            )
         try:
             return cls.from_dict(values)
         except ConfigError as error:
@@ -315,20 +321,24 @@ def _problems(config: Config) -> Iterator[str]:
             yield f"{name}: {getattr(config, name)} is below 1"
     for name in ("sample_every", "save_every"):
         if getattr(config, name) is not None and getattr(config, name) < 1:
-            yield f"{name}: {getattr(config, name)} is below 1; leave it out (None) for never"
+            yield f"{name}: {getattr(config, name)} is below 1; None: never"
     for name in ("num_workers", "max_rollbacks", "seed"):
         if getattr(config, name) < 0:
             yield f"{name}: {getattr(config, name)} is negative"
-    if config.resolution is not None and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", config.resolution):
-        yield f"resolution: {config.resolution!r} is no size in pixels; write 64, or 64x96 (height x width)"
+    if config.resolution is not None and not re.fullmatch(
+        r"[1-9]\d*(x[1-9]\d*)?", config.resolution
+    ):
+        yield f"resolution: {config.resolution!r} is no size in pixels; write 64 or HEIGHTxWIDTH"
     if config.channels not in (None, 1, 3, 4):
         yield f"channels: {config.channels} is not one of 1, 3, 4"
     if config.conditional and config.labels == "none":
         yield "conditional: the networks need class labels, but labels is none"
-    if config.name is not None and (config.name in ("", ".", "..") or {"/", "\\"} & set(config.name)):
+    if config.name is not None and (
+        config.name in ("", ".", "..") or {"/", "\\"} & set(config.name)
+    ):
         yield f"name: {config.name!r} is not the name of a folder"
     if config.ema_rampup is not None and config.ema_rampup <= 0:
-        yield f"ema_rampup: {config.ema_rampup:g} is not above 0; leave it out (None) for no ramp-up"
+        yield f"ema_rampup: {config.ema_rampup:g} is not above 0; None turns it off"
     for name, schedule in (("gamma", config.gamma), ("ema_half_life", config.ema_half_life)):
         if min(schedule.values) < 0:
             yield f"{name}: {schedule} goes below 0"
@@ -354,7 +364,7 @@ def _network_problems(role: str, network: NetworkConfig) -> Iterator[str]:
     if network.weight_decay < 0:
         yield f"{role}.weight_decay: {network.weight_decay:g} is negative"
     if network.clip_norm is not None and network.clip_norm <= 0:
-        yield f"{role}.clip_norm: {network.clip_norm:g} is not above 0; leave it out (None) for no clipping"
+        yield f"{role}.clip_norm: {network.clip_norm:g} is not above 0; None turns it off"
     for name in ("width", "max_width", "depth"):
         value = getattr(network, name)
         if value is not None and value < 1:

@@ -33,7 +33,7 @@ class DataError(GanError):
 
 
 class CheckpointError(GanError):
-    """A run folder, checkpoint or exported generator that is missing, damaged or of another kind."""
+    """A run, checkpoint or exported generator that is missing, damaged or of another kind."""
 
 
 class DivergenceError(GanError):

@@ -77,7 +77,7 @@ class Guard:
         Args:
             run: the run.
         """
-        self._run, self._pending = run, None
+        self._run = run
         self._lag = run.accelerator.device.type != "cpu"
         self._pending: _Verdict | None = None
 
@@ -97,11 +97,14 @@ class Guard:
         """
         accelerator = self._run.accelerator
         values = torch.stack([value.double() for value in scalars.values()])
-        flags = torch.stack([values.isfinite().logical_not().any().double(), values.new_tensor(float(stop))])
+        bad = values.isfinite().logical_not().any().double()
+        flags = torch.stack([bad, values.new_tensor(float(stop))])
         if accelerator.num_processes > 1:
             flags = accelerator.gather(flags[None]).max(dim=0).values
         now = _Verdict(self._run.step, list(scalars), values, flags)
-        then, self._pending = (self._pending, now) if self._lag else (now, None)
+        if not self._lag:
+            return self._read(now)
+        then, self._pending = self._pending, now
         return 0 if then is None else self._read(then)
 
     def settle(self) -> None:
@@ -111,8 +114,8 @@ class Guard:
             DivergenceError: names the network, the quantity and the step.
         """
         if self._pending is not None:
-            then, self._pending = self._pending, None
-            self._read(then)
+            self._read(self._pending)
+            self._pending = None
         for player in (self._run.generator, self._run.discriminator):
             player.check_finite(self._run.step)
 

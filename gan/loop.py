@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import time
 from pathlib import Path
 
+import torch
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
@@ -54,9 +55,17 @@ def train_step(run: Run) -> dict[str, Tensor]:
     for critic in range(config.n_critic):
         reals = [next(run.stream) for _ in range(config.gradient_accumulation_steps)]
         batches = _window(run, reals, f"discriminator {critic}")
-        set_beta2(run.discriminator.optimizer, config.discriminator.beta2.at(run.images_seen, run.total_images))
+        set_beta2(
+            run.discriminator.optimizer,
+            config.discriminator.beta2.at(run.images_seen, run.total_images),
+        )
         scalars = discriminator_step(
-            accelerator, run.generator, run.discriminator, batches, run.loss, penalties=run.due_penalties()
+            accelerator,
+            run.generator,
+            run.discriminator,
+            batches,
+            run.loss,
+            penalties=run.due_penalties(),
         )
         run.images_seen += run.images_per_update
 
@@ -147,6 +156,26 @@ def fit(run: Run) -> int:
                 report.restart()
         report.finish()
     return 0
+
+
+def probe(run: Run, seconds: float = 2.0) -> float:
+    """Time some steps of a run that is thrown away afterwards.
+
+    Args:
+        run: a fresh run; its networks train.
+        seconds: about how long to time, after two steps of warming up.
+
+    Returns:
+        Seconds of one step.
+    """
+    for _ in range(2):
+        train_step(run)
+    steps, begin = 0, time.perf_counter()
+    while steps < 3 or time.perf_counter() - begin < seconds:
+        scalars = train_step(run)
+        steps += 1
+    torch.stack([value.double() for value in scalars.values()]).sum().item()  # wait for the device
+    return (time.perf_counter() - begin) / steps
 
 
 def due(every: int | None, step: int) -> bool:

@@ -99,12 +99,7 @@ class Reporter:
         if self._main:
             run = self._run
             started = time.perf_counter()
-            images = sampling.sample(
-                run.ema.module,
-                range(run.config.sample_num),
-                sampling.grid_labels(run.config.sample_num, run.num_classes),
-            )
-            self._picture("ema", images)
+            self._picture("ema", sampling.sample(run.ema.module, range(run.config.sample_num)))
             # Sampling is no part of the training's speed.
             self._clock = self._clock[0] + time.perf_counter() - started, self._clock[1]
 

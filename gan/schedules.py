@@ -29,7 +29,9 @@ def span(text: str, total_images: float) -> float:
     """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is neither a number of images (20000, 500k, 20M) nor a share (60%)")
+        raise ValueError(
+            f"{text!r} is neither a number of images (20000, 500k, 20M) nor a share (60%)"
+        )
     unit = {"%": total_images / 100, "k": 1e3, "M": 1e6, None: 1.0}[match[2]]
     return float(match[1]) * unit
 

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as plain nested values, for YAML and JSON, and back with every mistake named."""
+"""Frozen dataclasses as plain nested values, for YAML and JSON, and back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one mapping with dotted names.
@@ -42,7 +43,9 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if dataclasses.is_dataclass(value):
-        return {item.name: to_plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return {
+            item.name: to_plain(getattr(value, item.name)) for item in dataclasses.fields(value)
+        }
     if isinstance(value, tuple):
         return [to_plain(item) for item in value]
     return value
@@ -91,7 +94,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """Value as the type that a field declares; YAML writes 1e-4 as text, so text may be a number."""
+    """Value as the type of the field; YAML reads 1e-4 as text, so text may be a number."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
@@ -121,5 +124,3 @@ def _convert(value: Any, hint: Any) -> Any:
     if hint is str and isinstance(value, str | int) and not isinstance(value, bool):
         return str(value)
     raise TypeError(f"expected {getattr(hint, '__name__', hint)}, got {value!r}")
-
-

@@ -13,6 +13,8 @@ from gan.build import Run, build
 from gan.checkpoint import Checkpoint, newest_checkpoint, remove_leftovers, save_checkpoint
 from gan.config import Config
 from gan.errors import CheckpointError, ConfigError, DivergenceError
+from gan.export import load_generator
+from gan.networks import build_generator
 from gan.player import Player
 
 _log = logging.getLogger(__name__)
@@ -37,7 +39,11 @@ def save(run: Run) -> Path:
         run.accelerator,
         checkpoints(run.folder),
         run.step,
-        modules={"generator": run.generator.raw, "discriminator": run.discriminator.raw, "ema": run.ema.module},
+        modules={
+            "generator": run.generator.raw,
+            "discriminator": run.discriminator.raw,
+            "ema": run.ema.module,
+        },
         states={
             "generator": run.generator.state_dict(),
             "discriminator": run.discriminator.state_dict(),
@@ -53,8 +59,17 @@ def save(run: Run) -> Path:
         manifest={
             "images_seen": run.images_seen,
             "num_processes": run.accelerator.num_processes,
-            "data": {"name": run.data.name, "fingerprint": run.data.fingerprint, "images": len(run.data)},
+            "data": {
+                "name": run.data.name,
+                "fingerprint": run.data.fingerprint,
+                "images": len(run.data),
+            },
             "config": run.config.to_dict(),
+            "generator": {
+                "family": run.config.generator.family,
+                "shape": list(run.data.shape),
+                "options": run.generator_options,
+            },
         },
         keep=run.config.keep,
     )
@@ -177,7 +192,11 @@ def roll_back(run: Run, error: DivergenceError) -> None:
     """
     config, rollbacks = run.config, run.rollbacks
     checkpoint = newest_checkpoint(checkpoints(run.folder))
-    kept = f"the last good checkpoint is {checkpoint.path}" if checkpoint else "nothing was saved before"
+    kept = (
+        f"the last good checkpoint is {checkpoint.path}"
+        if checkpoint
+        else "nothing was saved before"
+    )
     if config.on_divergence == "stop":
         raise DivergenceError(f"{error}; {kept}. Try a smaller lr, or a larger gamma") from error
     if rollbacks >= config.max_rollbacks or checkpoint is None:
@@ -197,7 +216,9 @@ def _apply_options(run: Run) -> None:
         (run.generator, run.config.generator),
         (run.discriminator, run.config.discriminator),
     ):
-        _apply(player, max(options.lr.values) * 0.5**run.rollbacks, options.beta1, options.weight_decay)
+        _apply(
+            player, max(options.lr.values) * 0.5**run.rollbacks, options.beta1, options.weight_decay
+        )
 
 
 def _apply(player: Player, lr: float, beta1: float, weight_decay: float) -> None:
@@ -213,14 +234,45 @@ def _apply(player: Player, lr: float, beta1: float, weight_decay: float) -> None
 
 def _refuse_changes(config: Config, checkpoint: Checkpoint) -> None:
     saved = Config.from_dict(checkpoint.manifest["config"])
-    fixed = {*_FIXED, *(f"{role}.{name}" for role in ("generator", "discriminator") for name in _FIXED_NETWORK)}
+    fixed = {
+        *_FIXED,
+        *(f"{role}.{name}" for role in ("generator", "discriminator") for name in _FIXED_NETWORK),
+    }
     refused, changed = [], []
     for name, (now, before) in config.differences(saved).items():
         if name in fixed:
-            refused.append(f"{name}: {now!r}, but the run was trained with {before!r}; it cannot change on resume")
+            refused.append(
+                f"{name}: {now!r}, but the run was trained with {before!r}; it cannot change"
+            )
         elif name not in ("name", "runs_dir", "version"):
             changed.append(f"{name}: {now!r}, was {before!r}")
     if refused:
         raise ConfigError(refused)
     for line in changed:
         _log.info("changed on resume: %s", line)
+
+
+def load_averaged_generator(folder: Path) -> torch.nn.Module:
+    """Averaged generator of a run, finished or not, or of an exported generator.
+
+    Args:
+        folder: a run folder, or a folder that `save_generator` wrote.
+
+    Returns:
+        The generator, in eval mode.
+
+    Raises:
+        CheckpointError: the folder is neither, or what it holds is damaged.
+    """
+    if (folder / "model.safetensors").is_file():
+        return load_generator(folder)
+    saved_config(folder)
+    checkpoint = newest_checkpoint(checkpoints(folder))
+    if checkpoint is None and (folder / "generator").is_dir():
+        return load_generator(folder / "generator")
+    if checkpoint is None:
+        raise CheckpointError(f"{folder} has no complete checkpoint yet")
+    saved = checkpoint.manifest["generator"]
+    generator = build_generator(saved["family"], saved["shape"], **saved["options"])
+    checkpoint.load_weights("ema", generator)
+    return generator.eval()

@@ -38,7 +38,12 @@ class EndlessBatches(Sampler[list[int]]):
             seed: decides the order, together with the epoch.
             position: the batch to start with.
         """
-        self.examples, self.batch_size, self.seed, self.position = examples, batch_size, seed, position
+        self.examples, self.batch_size, self.seed, self.position = (
+            examples,
+            batch_size,
+            seed,
+            position,
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield batches for ever."""
@@ -58,7 +63,9 @@ class EndlessBatches(Sampler[list[int]]):
 def _coins(seed: int, start: int, stop: int, block: int = 1024) -> Tensor:
     """One coin for each place in the order of the data, however the order is cut into batches."""
     blocks = range(start // block, (stop - 1) // block + 1)
-    coins = torch.cat([torch.rand(block, generator=generator_for(seed, "flip", i)) < 0.5 for i in blocks])
+    coins = torch.cat(
+        [torch.rand(block, generator=generator_for(seed, "flip", i)) < 0.5 for i in blocks]
+    )
     return coins[start - blocks.start * block : stop - blocks.start * block]
 
 
@@ -66,7 +73,9 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def data_loader(dataset: Dataset[Any], batches: EndlessBatches, num_workers: int = 0) -> DataLoader[Any]:
+def data_loader(
+    dataset: Dataset[Any], batches: EndlessBatches, num_workers: int = 0
+) -> DataLoader[Any]:
     """Loader of whole batches, to be passed through `accelerator.prepare`.
 
     Args:
