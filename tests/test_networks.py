@@ -1,4 +1,5 @@
 import copy
+import re
 from itertools import pairwise
 
 import pytest
@@ -17,17 +18,25 @@ from gan.networks import (
 from gan.networks.interface import doublings, ladder
 from gan.penalties import r1_penalty
 
-# Small enough for a test: options of each generator and of each discriminator.
+# Small enough for a test: options of each generator and of each discriminator. What follows a +
+# is a variant of the family, tried at one shape only.
 TINY = {
     "dcgan": ({"z_dim": 6, "width": 4}, {"width": 4}),
+    "dcgan+spectral": ({"z_dim": 6, "width": 4, "norm": "none"}, {"width": 4, "norm": "spectral"}),
     "mlp": ({"z_dim": 6, "hidden": (8,)}, {"hidden": (8,)}),
+    "mlp+spectral": ({"z_dim": 6, "hidden": (8,)}, {"hidden": (8,), "norm": "spectral"}),
+    "resnet": ({"z_dim": 6, "width": 4}, {"width": 4}),
+    "resnet+attention": (
+        {"z_dim": 6, "width": 4, "attention": 16, "norm": "spectral"},
+        {"width": 4, "attention": 8, "norm": "none", "flat": 2},
+    ),
 }
 SHAPES = [(1, 16, 16), (3, 8, 8), (3, 16, 24), (4, 32, 32), (1, 28, 28), (3, 12, 20)]
 IMAGE_FAMILIES = [name for name in FAMILIES if name != "mlp"]
 
 
-def tiny(family, shape, num_classes=0):
-    generator, discriminator = TINY[family]
+def tiny(variant, shape, num_classes=0):
+    family, (generator, discriminator) = variant.partition("+")[0], TINY[variant]
     return (
         build_generator(family, shape, num_classes=num_classes, **generator),
         build_discriminator(family, shape, num_classes=num_classes, **discriminator),
@@ -40,7 +49,7 @@ def inputs(generator, batch=4):
 
 
 def test_every_family_is_tested_here():
-    assert set(TINY) == set(FAMILIES)
+    assert {variant.partition("+")[0] for variant in TINY} == set(FAMILIES)
 
 
 # --- every family, every shape -------------------------------------------------------------------
@@ -61,7 +70,7 @@ def test_makes_and_judges_images_of_the_shape(family, shape, num_classes):
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_classes", [0, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TINY)
 def test_two_steps_move_every_weight(family, num_classes, precision):
     generator, discriminator = tiny(family, (3, 16, 16), num_classes)
     before = [copy.deepcopy(network.state_dict()) for network in (generator, discriminator)]
@@ -86,7 +95,7 @@ def test_two_steps_move_every_weight(family, num_classes, precision):
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TINY)
 def test_penalties_differentiate_the_discriminator_twice(family, num_classes):
     generator, discriminator = tiny(family, (3, 16, 16), num_classes)
     _, labels = inputs(generator)
@@ -97,13 +106,13 @@ def test_penalties_differentiate_the_discriminator_twice(family, num_classes):
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TINY)
 def test_no_activation_works_in_place(family):
     for network in tiny(family, (3, 16, 16)):
         assert not [name for name, layer in network.named_modules() if getattr(layer, "inplace", 0)]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TINY)
 def test_every_class_has_its_own_images_and_logits(family):
     generator, discriminator = tiny(family, (3, 16, 16), num_classes=3)
     with torch.no_grad():  # families may start with a last layer of zeros
@@ -118,7 +127,7 @@ def test_every_class_has_its_own_images_and_logits(family):
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TINY)
 def test_in_eval_mode_an_image_does_not_depend_on_its_batch(family, num_classes):
     generator, _ = tiny(family, (3, 16, 16), num_classes)
     z, labels = inputs(generator)
@@ -129,7 +138,7 @@ def test_in_eval_mode_an_image_does_not_depend_on_its_batch(family, num_classes)
     assert_close(generator(z, labels), torch.cat(alone), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TINY)
 def test_copies_and_saved_weights_are_the_same_network(family):
     generator, discriminator = tiny(family, (3, 16, 16), num_classes=3)
     z, labels = inputs(generator)
@@ -146,7 +155,7 @@ def test_copies_and_saved_weights_are_the_same_network(family):
         assert torch.equal(other(images, labels), logits)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TINY)
 def test_the_same_seed_gives_the_same_weights(family):
     networks = []
     for _ in range(2):
@@ -157,12 +166,12 @@ def test_the_same_seed_gives_the_same_weights(family):
             assert torch.equal(value, second.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TINY)
 def test_images_lie_in_the_range_where_the_family_bounds_them(family):
     generator, _ = tiny(family, (3, 16, 16))
     images = generator(100 * torch.randn(4, 6))
     assert images.isfinite().all()
-    if family in ("dcgan", "mlp"):
+    if family.partition("+")[0] in ("dcgan", "mlp", "resnet"):
         assert images.abs().max() <= 1
 
 
@@ -449,3 +458,88 @@ def test_mlp_takes_every_shape_that_there_is(shape):
     else:
         with pytest.raises(GanError, match="every size must be a whole number above 0"):
             check_shape("mlp", shape)
+
+
+# --- ResNet --------------------------------------------------------------------------------------
+
+
+def test_resnet_is_sngan_at_32():
+    generator = build_generator("resnet", (3, 32, 32), width=256, max_width=256)
+    discriminator = build_discriminator("resnet", (3, 32, 32), width=128, max_width=128, flat=2)
+    conv, norm, shortcut = 256 * 256 * 9 + 256, 2 * 256, 256 * 256 + 256
+    first, last = 128 * 4 * 4 * 256 + 4 * 4 * 256, 256 * 3 * 9 + 3
+    assert count_parameters(generator) == first + 3 * (2 * (conv + norm) + shortcut) + norm + last
+    assert count_parameters(generator) == 4_276_739
+    conv, shortcut = 128 * 128 * 9 + 128, 128 * 128 + 128
+    first = 3 * 128 * 9 + 128 + conv + 3 * 128 + 128
+    assert count_parameters(discriminator) == first + 6 * conv + shortcut + 128 + 1
+    assert count_parameters(discriminator) == 1_053_825
+
+
+def test_resnet_has_the_papers_feature_maps_at_128():
+    with torch.device("meta"):
+        generator = build_generator("resnet", (3, 128, 128))
+        discriminator = build_discriminator("resnet", (3, 128, 128))
+        assert generator.first(torch.zeros(2, 128)).shape == (2, 1024, 4, 4)
+        assert [block.conv2.out_channels for block in generator.blocks] == [1024, 512, 256, 128, 64]
+        widths = [block.conv2.out_channels for block in discriminator.blocks]
+        assert widths == [64, 128, 256, 512, 1024, 1024]
+        assert discriminator.blocks(torch.zeros(2, 3, 128, 128)).shape == (2, 1024, 4, 4)
+
+
+def test_resnet_generator_normalises_each_class_by_its_own_gain_and_bias():
+    generator = build_generator("resnet", (1, 8, 8), width=4, num_classes=2)
+    block = generator.blocks[0]
+    assert_close(block.norm1.gain, torch.ones(2, 8, 1, 1))
+    with torch.no_grad():
+        block.norm1.gain[1], block.norm1.bias[1] = 2.0, 0.5
+    x = torch.randn(6, 8, 4, 4)
+    first = block.norm1(x, torch.zeros(6, dtype=torch.int64))
+    second = block.norm1(x, torch.ones(6, dtype=torch.int64))
+    assert_close(first.mean((0, 2, 3)), torch.zeros(8), atol=1e-5, rtol=0)
+    assert_close(first.std((0, 2, 3), correction=0), torch.ones(8), atol=1e-3, rtol=0)
+    assert_close(second, 2 * first + 0.5)
+
+
+def test_attention_starts_as_the_identity_and_mixes_the_whole_map():
+    attention = build_generator("resnet", (1, 16, 16), width=16, attention=8).blocks[1]
+    x = torch.randn(1, 32, 8, 8, requires_grad=True)
+    assert torch.equal(attention(x), x)
+    nn.init.ones_(attention.strength)
+    (gradient,) = torch.autograd.grad(attention(x)[0, :, 0, 0].sum(), x)
+    assert (gradient.abs().sum(1) > 0).float().mean() > 0.2  # through max pooling, 1 in 4 and more
+
+
+def test_attention_is_softmax_of_the_products_of_queries_and_keys():
+    attention = build_discriminator(
+        "resnet", (1, 16, 16), width=8, attention=8, norm="none"
+    ).blocks[1]
+    nn.init.ones_(attention.strength)
+    x = torch.randn(2, 8, 8, 8)
+    query, key, value = (layer(x) for layer in (attention.query, attention.key, attention.value))
+    pool = torch.nn.functional.max_pool2d
+    fused = torch.nn.functional.scaled_dot_product_attention(
+        *(part.flatten(2).transpose(1, 2) for part in (query, pool(key, 2), pool(value, 2))),
+        scale=1.0,
+    )
+    expected = x + attention.out(fused.transpose(1, 2).reshape(2, 4, 8, 8))
+    assert_close(attention(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "message"),
+    [
+        (build_generator, {"attention": 4}, "no feature map is 4 pixels high; there are 8, 16, 32"),
+        (build_discriminator, {"attention": 2}, "there are 16, 8, 4"),
+        (
+            build_discriminator,
+            {"flat": 4},
+            "discriminator.flat: 4 is above 3, the doublings of 32x",
+        ),
+        (build_discriminator, {"flat": 0}, "discriminator.flat: 0 is below 1"),
+        (build_discriminator, {"norm": "batch"}, "'batch' is not one of spectral, none"),
+    ],
+)
+def test_resnet_options_that_cannot_be(build, options, message):
+    with pytest.raises(GanError, match=re.escape(message)):
+        build("resnet", (3, 32, 32), width=4, **options)
