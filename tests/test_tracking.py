@@ -122,7 +122,8 @@ def test_every_kind_of_number_arrives(tmp_path: Path, cpu_accelerator: Accelerat
     for tag, value in values.items():
         (point,) = events.Scalars(tag)
         assert point.step == 3
-        assert point.value == pytest.approx(float(value), nan_ok=True)
+        number = value.item() if isinstance(value, torch.Tensor) else float(value)
+        assert point.value == pytest.approx(number, nan_ok=True)
 
 
 @pytest.mark.parametrize(
