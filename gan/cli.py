@@ -7,15 +7,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gan
-from gan.config import Config, Penalty
+from gan.config import Config
 from gan.errors import ConfigError, DivergenceError, GanError
 from gan.presets import PRESETS, preset_config
-from gan.schedules import Schedule
 
 if TYPE_CHECKING:
     from gan.build import Run
@@ -75,22 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-@dataclass(frozen=True)
-class Train:
-    """Train a generator and a discriminator. Every option of the run is a flag."""
-
-    options: Config
-    config: Path | None = None
-    """Start from the options in this file, such as a run's config.yaml."""
-    dry_run: bool = False
-    """Build everything, time a few steps, print the plan and write nothing."""
-
-
 def _train(words: list[str]) -> int:
     preset = words.pop(0) if words and not words[0].startswith("-") else None
     base = _base(preset, words)
-    arguments = _parse(Train, words, "gan train", Train(base))
+    from gan.flags import Train, parse
 
+    arguments = parse(Train, words, "gan train", Train(base))
     from gan import build, fit, start
 
     run = build(arguments.options)
@@ -121,20 +109,13 @@ def _base(preset: str | None, words: list[str]) -> Config:
     raise ConfigError(f"preset: none given; presets: {', '.join(PRESETS)}")
 
 
-@dataclass(frozen=True)
-class Resume:
-    """Go on with a run from its newest complete checkpoint. Flags change its options."""
-
-    options: Config
-
-
 def _resume(words: list[str]) -> int:
     folder = _run_argument("resume", words)
-    from gan.state import resume, saved_config
+    from gan.flags import Resume, parse
+    from gan.state import saved_config
 
-    saved = saved_config(folder)
-    options = _parse(Resume, words, "gan resume RUN", Resume(saved)).options
-    from gan import fit
+    options = parse(Resume, words, "gan resume RUN", Resume(saved_config(folder))).options
+    from gan import fit, resume
 
     run = resume(folder, options)
     if run.step >= run.config.steps:
@@ -144,21 +125,11 @@ def _resume(words: list[str]) -> int:
     return _finish(run, fit(run))
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Draw samples from the averaged generator of a run."""
-
-    num: int = 64
-    """How many."""
-    seed: int = 0
-    """Seed of the first sample; the others follow."""
-    out: Path = Path("samples.png")
-    """Picture to write."""
-
-
 def _sample(words: list[str]) -> int:
     folder = _run_argument("sample", words)
-    arguments = _parse(Sample, words, "gan sample RUN", Sample())
+    from gan.flags import Sample, parse
+
+    arguments = parse(Sample, words, "gan sample RUN", Sample())
     if arguments.num < 1:
         raise ConfigError(f"--num: {arguments.num} is below 1")
     from gan import sampling
@@ -167,7 +138,8 @@ def _sample(words: list[str]) -> int:
     generator = load_averaged_generator(folder)
     seeds = range(arguments.seed, arguments.seed + arguments.num)
     samples = sampling.sample(generator, seeds, progress=True)
-    sampling.save_picture(arguments.out, sampling.picture(samples))
+    columns = sampling.grid_columns(len(samples), generator.num_classes)
+    sampling.save_picture(arguments.out, sampling.picture(samples, columns))
     _say(str(arguments.out))
     return 0
 
@@ -178,36 +150,6 @@ def _run_argument(command: str, words: list[str]) -> Path:
     if {"-h", "--help"} & set(words):
         return Path("RUN")
     raise ConfigError(f"gan {command}: name the run folder, as in gan {command} runs/digits-001")
-
-
-def _parse(kind: Any, words: list[str], prog: str, default: Any) -> Any:
-    """Flags of a command laid over its defaults; tyro explains a mistake and exits with 2."""
-    import tyro
-
-    registry = tyro.constructors.ConstructorRegistry()
-    for written in (Schedule, Penalty):
-
-        @registry.primitive_rule
-        def rule(info: Any, written: Any = written) -> Any:
-            if info.type is not written:
-                return None
-            return tyro.constructors.PrimitiveConstructorSpec(
-                nargs=1,
-                metavar=written.__name__.upper(),
-                instance_from_str=lambda words: written.parse(words[0]),
-                is_instance=lambda value: isinstance(value, written),
-                str_from_instance=lambda value: [str(value)],
-            )
-
-    return tyro.cli(
-        kind,
-        prog=prog,
-        args=words,
-        default=default,
-        use_underscores=True,
-        registry=registry,
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
 
 
 def _finish(run: Run, signal_number: int) -> int:
@@ -253,8 +195,9 @@ def _plan(run: Run) -> str:
     rows = {
         "data": f"{config.data}: {len(run.data):,} of shape {tuple(run.data.shape)}, "
         + (f"{run.num_classes} classes" if run.num_classes else "without labels"),
-        "generator": f"{config.generator.family}, {count_parameters(run.generator.raw):,} parameters, "
-        f"z ({run.images_per_update}, {config.generator.z_dim}) -> images",
+        "generator": f"{config.generator.family}, "
+        f"{count_parameters(run.generator.raw):,} parameters, "
+        f"z ({config.generator.z_dim},) -> {tuple(run.data.shape)}",
         "discriminator": f"{config.discriminator.family}, "
         f"{count_parameters(run.discriminator.raw):,} parameters, images -> logits",
         "machine": f"{accelerator.num_processes} x {accelerator.device}, {_precision(config)}",

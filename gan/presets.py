@@ -48,6 +48,7 @@ PRESETS: dict[str, Preset] = {
                 "gamma": 1.0,
                 "steps": 4000,
                 "ema_half_life": 5000,
+                "sample_num": 80,
                 "generator": {"family": "mlp", "z_dim": 32, "hidden": [128, 256], "lr": 1e-3},
                 "discriminator": {"family": "mlp", "hidden": [256, 128], "lr": 1e-3},
             },
@@ -64,6 +65,7 @@ PRESETS: dict[str, Preset] = {
                 "penalties": ["r1/8", "r2/8"],
                 "gamma": 0.3,
                 "steps": 18_000,
+                "sample_num": 80,
                 "channels_last": True,
                 "generator": {
                     "z_dim": 64,

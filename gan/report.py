@@ -124,7 +124,8 @@ class Reporter:
         return examples.float() / 127.5 - 1 if examples.dtype == torch.uint8 else examples
 
     def _picture(self, kind: str, images: torch.Tensor) -> None:
-        picture = sampling.picture(images)
+        columns = sampling.grid_columns(len(images), self._run.num_classes)
+        picture = sampling.picture(images, columns)
         name = "real.png" if kind == "real" else f"step-{self._run.step:06d}.png"
         sampling.save_picture(self._folder / "samples" / name, picture)
         self._tracker.image(f"samples/{kind}", picture, self._run.step)

@@ -278,8 +278,8 @@ def to_bytes(images: Tensor) -> Tensor:
 def picture(samples: Tensor, columns: int | None = None, real: Tensor | None = None) -> Tensor:
     """One picture of many samples.
 
-    Images become a grid with thin white lines. Small ones are enlarged by a whole number, and
-    large ones averaged down, so that a tile has about 64 pixels and the picture at most about
+    Images become a grid with thin white lines. Small ones are enlarged smoothly, by a whole number,
+    and large ones averaged down, so that a tile has about 64 pixels and the picture at most about
     2048 on a side. Points become a plot with fixed axes, darker where they are denser; what lies
     outside is shown on the edge.
 
@@ -316,7 +316,10 @@ def _resized(samples: Tensor, columns: int, rows: int) -> Tensor:
     room = min(_PICTURE_PX / (columns * width), _PICTURE_PX / (rows * height))
     if room >= 1:
         factor = max(1, min(int(room), _TILE_PX // min(height, width)))
-        return to_bytes(samples).repeat_interleave(factor, 2).repeat_interleave(factor, 3)
+        size = factor * height, factor * width
+        # Smooth: the eye cannot read an 8x8 digit made of square blocks.
+        mode = "bicubic" if factor > 1 else "nearest"
+        return to_bytes(F.interpolate(samples.float(), size, mode=mode))
     size = max(1, int(height * room)), max(1, int(width * room))
     return to_bytes(F.interpolate(samples.float(), size, mode="area"))
 
