@@ -18,12 +18,14 @@ from gan.errors import GanError
 from gan.networks.dcgan import DCGANDiscriminator, DCGANGenerator
 from gan.networks.interface import Discriminator, Generator
 from gan.networks.mlp import MLPDiscriminator, MLPGenerator
+from gan.networks.r3gan import R3GANDiscriminator, R3GANGenerator
 from gan.networks.resnet import ResNetDiscriminator, ResNetGenerator
 
 FAMILIES: dict[str, tuple[type[Generator], type[Discriminator]]] = {
     "dcgan": (DCGANGenerator, DCGANDiscriminator),
     "mlp": (MLPGenerator, MLPDiscriminator),
     "resnet": (ResNetGenerator, ResNetDiscriminator),
+    "r3gan": (R3GANGenerator, R3GANDiscriminator),
 }
 """Families by name: (generator class, discriminator class)."""
 

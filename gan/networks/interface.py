@@ -54,7 +54,8 @@ class Generator(nn.Module):
             labels: int64, shape (batch,); None if and only if the network has no classes.
 
         Returns:
-            Images in [-1, 1], or unbounded points, shape (batch, *shape).
+            Images in [-1, 1] (about, in families without a last tanh), or unbounded points,
+            shape (batch, *shape).
 
         Raises:
             ValueError: inputs of another shape, or labels that do not fit `num_classes`.
