@@ -319,20 +319,21 @@ def _resized(samples: Tensor, columns: int, rows: int) -> Tensor:
         size = factor * height, factor * width
         # Smooth: the eye cannot read an 8x8 digit made of square blocks.
         mode = "bicubic" if factor > 1 else "nearest"
-        return to_bytes(F.interpolate(samples.float(), size, mode=mode))
+        within = samples.float().nan_to_num(0.0).clamp(-1, 1)  # an outlier must not spread
+        return to_bytes(F.interpolate(within, size, mode=mode))
     size = max(1, int(height * room)), max(1, int(width * room))
     return to_bytes(F.interpolate(samples.float(), size, mode="area"))
 
 
 def _plot(points: Tensor, real: Tensor | None, size: int = 256) -> Tensor:
     canvas = torch.ones(3, size, size)
-    layers = [] if real is None else [(real, (0.95, 0.55, 0.15))]
-    for cloud, colour in [*layers, (points, (0.1, 0.25, 0.75))]:
+    layers = [] if real is None else [(real, (0.95, 0.55, 0.15), 7)]
+    for cloud, colour, brush in [*layers, (points, (0.1, 0.25, 0.75), 3)]:
         place = (cloud.detach().cpu().double().nan_to_num(0.0) / POINTS_EXTENT + 1) / 2 * size
         x, y = place.long().clamp(0, size - 1).unbind(1)
         counts = torch.bincount((size - 1 - y) * size + x, minlength=size * size).float()
-        # Each point covers 3 x 3 pixels by half.
-        dots = 9 * F.avg_pool2d(counts.view(1, size, size), 3, 1, 1)
+        # Each point covers brush x brush pixels by half.
+        dots = brush**2 * F.avg_pool2d(counts.view(1, size, size), brush, 1, brush // 2)
         canvas = canvas.lerp(torch.tensor(colour).view(3, 1, 1), 1 - 0.5**dots)
     canvas = canvas.repeat_interleave(2, 1).repeat_interleave(2, 2)
     return to_bytes(canvas * 2 - 1)

@@ -272,11 +272,28 @@ def test_a_grid_by_hand() -> None:
 
 
 def test_one_bright_pixel_changes_no_other() -> None:
-    samples = torch.rand(4, 3, 32, 32) - 0.5
+    samples = torch.rand(4, 3, 64, 64) - 0.5
     bright = samples.clone()
     bright[0, :, 0, 0] = 5
-    differ = (picture(samples) != picture(bright)).any(0)
-    assert differ.nonzero().tolist() == [[2, 2], [2, 3], [3, 2], [3, 3]]
+    assert (picture(samples) != picture(bright)).any(0).nonzero().tolist() == [[2, 2]]
+
+
+def test_an_outlier_in_an_enlarged_image_stays_near_its_pixel() -> None:
+    samples = torch.zeros(4, 1, 8, 8)
+    for outlier in (5.0, float("inf"), float("nan")):
+        strange, white = samples.clone(), samples.clone()
+        strange[0, 0, 0, 0], white[0, 0, 0, 0] = outlier, 0 if math.isnan(outlier) else 1
+        assert torch.equal(picture(strange), picture(white))
+    assert (picture(white)[:, 34:] == picture(samples)[:, 34:]).all()
+
+
+def test_small_images_are_enlarged_smoothly() -> None:
+    samples = torch.tensor([-1.0, 1.0]).repeat_interleave(4).expand(1, 1, 8, 8)
+    row = picture(samples)[0, 34, 2:66].int()
+    assert row[0] == 0
+    assert row[-1] == 255
+    assert (row.diff() >= -5).all()
+    assert len(row.unique()) > 8
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
