@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+_BLOCK = 16
+"""Examples that one generator draws for, so that a slice costs its own length."""
 
 
 def generator_for(*key: int | str) -> torch.Generator:
@@ -35,14 +39,13 @@ class Chance:
 
     Attributes:
         key: what the numbers depend on besides their role, such as (seed, step, phase).
-        total: examples in the global batch of the update, over all processes and micro-batches.
-        start: where this micro-batch begins in it.
+        start: where this micro-batch begins in the global batch of the update, which is cut over
+            processes and micro-batches.
         stop: where it ends.
         device: where the numbers go.
     """
 
     key: tuple[int | str, ...]
-    total: int
     start: int
     stop: int
     device: torch.device | str = "cpu"
@@ -56,9 +59,11 @@ class Chance:
             device: where the numbers go.
 
         Returns:
-            A chance of its own.
+            A chance of its own; processes that were seeded alike get different ones.
         """
-        return cls((int(torch.randint(2**62, ())),), batch, 0, batch, device)
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rank = torch.distributed.get_rank() if distributed else 0
+        return cls((int(torch.randint(2**62, ())), rank), 0, batch, device)
 
     def normal(self, role: str, *shape: int) -> Tensor:
         """Standard normal numbers.
@@ -70,7 +75,7 @@ class Chance:
         Returns:
             Tensor of shape (stop - start, *shape).
         """
-        return self._slice(torch.randn(self.total, *shape, generator=generator_for(*self.key, role)))
+        return self._draw(torch.randn, role, shape)
 
     def uniform(self, role: str, *shape: int) -> Tensor:
         """Numbers spread evenly over [0, 1).
@@ -82,7 +87,7 @@ class Chance:
         Returns:
             Tensor of shape (stop - start, *shape).
         """
-        return self._slice(torch.rand(self.total, *shape, generator=generator_for(*self.key, role)))
+        return self._draw(torch.rand, role, shape)
 
     def child(self, role: str) -> Chance:
         """Independent numbers for a part of the same micro-batch.
@@ -95,5 +100,11 @@ class Chance:
         """
         return dataclasses.replace(self, key=(*self.key, role))
 
-    def _slice(self, numbers: Tensor) -> Tensor:
-        return numbers[self.start : self.stop].to(self.device, non_blocking=True)
+    def _draw(self, draw: Callable[..., Tensor], role: str, shape: tuple[int, ...]) -> Tensor:
+        blocks = range(self.start // _BLOCK, (self.stop - 1) // _BLOCK + 1)
+        numbers = torch.cat(
+            [draw(_BLOCK, *shape, generator=generator_for(*self.key, role, i)) for i in blocks]
+        )
+        begin = self.start - blocks.start * _BLOCK
+        mine = numbers[begin : begin + self.stop - self.start]
+        return mine.to(self.device, non_blocking=True)

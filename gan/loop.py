@@ -89,7 +89,7 @@ def _window(run: Run, reals: list[tuple[Tensor, Tensor]], phase: str) -> list[Mi
     for i, (real, labels) in enumerate(reals):
         # The stream deals batch n to process n mod num_processes: so are the latents dealt.
         begin = (i * accelerator.num_processes + accelerator.process_index) * size
-        chance = Chance(key, run.images_per_update, begin, begin + size, accelerator.device)
+        chance = Chance(key, begin, begin + size, accelerator.device)
         z = chance.normal("z", run.config.generator.z_dim)
         condition = (labels,) if run.num_classes else ()
         batches.append(MicroBatch(real, (z, *condition), condition, chance))

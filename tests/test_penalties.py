@@ -44,7 +44,7 @@ def conv_critic(activation):
 def scores(critic, shape=(2,), batch=4, chance=None):
     real, fake = torch.randn(2, batch, *shape)
     return Scores(
-        real, fake, critic(real), critic(fake), critic, chance or Chance((0,), batch, 0, batch)
+        real, fake, critic(real), critic(fake), critic, chance or Chance((0,), 0, batch)
     )
 
 
@@ -153,7 +153,7 @@ def test_nothing_flows_to_the_generator_or_into_the_critic_before_its_backward(n
     critic = nn.Sequential(nn.Linear(2, 3), nn.Softplus(), nn.Linear(3, 1), nn.Flatten(0))
     real, fake = torch.randn(2, 4, 2)
     fake.requires_grad_()
-    batch = Scores(real, fake, None, critic(fake.detach()), critic, Chance((0,), 4, 0, 4))
+    batch = Scores(real, fake, None, critic(fake.detach()), critic, Chance((0,), 0, 4))
     value = PENALTIES[name].term(batch).mean()
     assert critic[0].weight.grad is None
     value.backward()
@@ -202,7 +202,7 @@ def test_the_values_do_not_depend_on_how_the_batch_is_cut(name):
     real, fake = torch.randn(2, 6, 1, 4, 4)
 
     def values(start, stop):
-        chance = Chance((7, "discriminator"), 6, start, stop)
+        chance = Chance((7, "discriminator"), start, stop)
         part = slice(start, stop)
         return PENALTIES[name].term(
             Scores(real[part], fake[part], None, critic(fake[part]), critic, chance)
