@@ -23,7 +23,7 @@ LAYERS = [
     {"config"},
     {"flags", "presets"},
     {"augment", "chance", "losses", "networks", "optimizers", "penalties"},
-    {"checkpoint", "data", "ema", "export", "metrics", "player", "sampling", "tracking"},
+    {"checkpoint", "data", "ema", "export", "gallery", "metrics", "player", "sampling", "tracking"},
     {"steps"},
     {"build"},
     {"guard", "report", "state"},
@@ -31,7 +31,7 @@ LAYERS = [
     {"__init__", "cli"},
     {"__main__"},
 ]
-LISTED = {("metrics", "sampling"), ("export", "sampling")}
+LISTED = {("metrics", "sampling"), ("export", "sampling"), ("gallery", "sampling")}
 """The imports inside one layer that the plan allows."""
 
 NO_TORCH = {"errors", "schedules", "serial", "config", "presets"}

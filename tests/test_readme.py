@@ -1,0 +1,71 @@
+"""The README says what is true: its commands, its code, its tree of files."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gan
+from gan.flags import Resume, Sample, Train, parse
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.M | re.S)
+COMMANDS = sorted(set(re.findall(r"\bgan ((?:train|resume|sample) [^`\n]+)", README)))
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+
+
+def test_there_are_exactly_two_set_up_commands():
+    lines = [line for _, text in BLOCKS for line in text.splitlines() if "install" in line]
+    assert lines == [
+        "pip install -e . && gan train digits",
+        "pip install -e '.[test]' && python -m pytest",
+    ]
+
+
+def test_continuous_integration_runs_the_test_command_of_the_readme():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    (command,) = re.findall(r'^TEST_COMMAND="(.*)"$', script, flags=re.M)
+    assert command in README.splitlines()
+
+
+@pytest.mark.parametrize("code", PYTHON, ids=["one-line", "thirty-lines", "one-piece"])
+def test_the_code_runs(code, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_tree_shows_every_file_of_the_package():
+    (tree,) = (text for _, text in BLOCKS if text.startswith("gan/\n"))
+    shown = re.findall(r"^  ([\w./]+)", tree, flags=re.M)
+    skip = {"__pycache__", "py.typed"}
+    there = {
+        path.name + "/" * path.is_dir()
+        for path in (ROOT / "gan").iterdir()
+        if path.name not in skip
+    }
+    assert sorted(shown) == sorted(there)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_understood(command):
+    verb, first, *words = shlex.split(command, comments=True)
+    kind, default = {
+        "train": (Train, lambda: Train(gan.preset_config(first))),
+        "resume": (Resume, lambda: Resume(gan.Config())),
+        "sample": (Sample, Sample),
+    }[verb]
+    parse(kind, [word for word in words if word != "--help"], "gan", default())
+
+
+def test_the_commands_are_found():
+    assert {command.split()[0] for command in COMMANDS} == {"train", "resume", "sample"}
