@@ -56,7 +56,7 @@ def test_the_script_is_the_command_line(wheel):
 
 def test_no_dependency_has_an_upper_bound_that_a_newer_release_would_break(metadata):
     needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
-    assert len(needed) == 12
+    assert needed
     assert [line for line in needed if not re.fullmatch(r"[\w-]+>=[\d.]+", line)] == []
 
 
