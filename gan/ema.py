@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gan.errors import ConfigError
 from gan.schedules import Schedule
@@ -22,7 +22,8 @@ class EMA:
     Reference: half-life and ramp-up as in Karras et al. 2020, arXiv 1912.04958, appendix B.
 
     Attributes:
-        module: the averaged network, in eval mode, never prepared, never trained.
+        module: the averaged network, in eval mode and full precision, never prepared, never
+            trained.
         images_seen: when it was last updated.
     """
 
@@ -87,17 +88,34 @@ class EMA:
 
 
 def _copy(module: nn.Module) -> nn.Module:
+    """Copy a network as it was built, which is without the autocast that Accelerate puts on it."""
     try:
-        return copy.deepcopy(module)
-    except RuntimeError:
-        for name, part in module.named_modules():
-            if not list(part.children()):
-                try:
-                    copy.deepcopy(part)
-                except RuntimeError:
-                    raise ConfigError(
-                        f"the average: {name} ({type(part).__name__}) cannot be copied; hook-style "
-                        "spectral_norm or weight_norm does that, those in "
-                        "torch.nn.utils.parametrizations do not"
-                    ) from None
-        raise
+        copied = _detached_copy(module)
+    except Exception as error:
+        raise ConfigError(
+            f"the average: {_culprit(module)} cannot be copied, because of: {error}"
+        ) from error
+    if "_original_forward" in vars(copied):
+        copied.forward = vars(copied).pop("_original_forward")
+    return copied
+
+
+def _detached_copy(module: nn.Module) -> nn.Module:
+    # Hook-style spectral and weight norm keep the weight of the last forward, with its graph.
+    computed = [
+        value
+        for part in module.modules()
+        for value in vars(part).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    ]
+    return copy.deepcopy(module, {id(value): value.detach().clone() for value in computed})
+
+
+def _culprit(module: nn.Module) -> str:
+    """Name the innermost module that cannot be copied."""
+    for name, part in reversed(list(module.named_modules())):
+        try:
+            _detached_copy(part)
+        except Exception:
+            return f"{name or 'the network'} ({type(part).__name__})"
+    return type(module).__name__

@@ -12,6 +12,9 @@ from torch import nn
 from gan.errors import ConfigError
 from gan.schedules import Schedule
 
+_UNUSABLE = ("LBFGS", "SparseAdam")
+"""LBFGS wants a closure, which a window of micro-batches cannot give; SparseAdam sparse gradients."""
+
 
 def optimizer_class(name: str, field: str = "optimizer") -> type[torch.optim.Optimizer]:
     """Class of torch.optim by its name, in any case.
@@ -32,13 +35,15 @@ def optimizer_class(name: str, field: str = "optimizer") -> type[torch.optim.Opt
         if inspect.isclass(value)
         and issubclass(value, torch.optim.Optimizer)
         and value is not torch.optim.Optimizer
-        and key != "LBFGS"  # wants a closure, which a window of micro-batches cannot give
+        and key not in _UNUSABLE
     }
     by_lower = {key.lower(): value for key, value in classes.items()}
     if name.lower() not in by_lower:
         near = difflib.get_close_matches(name.lower(), by_lower, n=1)
         hint = f"did you mean {by_lower[near[0]].__name__}? " if near else ""
-        raise ConfigError(f"{field}: {name!r} is unknown; {hint}torch.optim has {', '.join(classes)}")
+        raise ConfigError(
+            f"{field}: {name!r} is unknown; {hint}torch.optim has {', '.join(classes)}"
+        )
     return by_lower[name.lower()]
 
 
@@ -65,7 +70,8 @@ def build_optimizer(
         The optimizer.
 
     Raises:
-        ConfigError: no such class, or it lacks weight decay when some is asked for.
+        ConfigError: no such class, it lacks weight decay when some is asked for, or it refuses the
+            parameters or a value.
     """
     kind = optimizer_class(name, field)
     accepted = inspect.signature(kind).parameters
@@ -75,11 +81,16 @@ def build_optimizer(
     if "weight_decay" in accepted:
         options["weight_decay"] = weight_decay
     elif weight_decay:
-        raise ConfigError(f"{field}: {kind.__name__} has no weight decay, but {weight_decay:g} is asked for")
+        raise ConfigError(
+            f"{field}: {kind.__name__} has no weight decay, but {weight_decay:g} is asked for"
+        )
     parameters = list(parameters)
     if "fused" in accepted and {p.device.type for p in parameters} <= {"cpu", "cuda"}:
         options["fused"] = True
-    return kind(parameters, **options)
+    try:
+        return kind(parameters, **options)
+    except ValueError as error:
+        raise ConfigError(f"{field}: {kind.__name__} refuses: {error}") from error
 
 
 def schedule_lr(

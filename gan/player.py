@@ -17,13 +17,15 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from gan.errors import ConfigError, DivergenceError
 
-_SHARDED = {
-    DistributedType.FSDP: "its sharded parameters cannot be differentiated twice, as penalties need",
+_WHY_NOT = {
+    DistributedType.FSDP: "sharded parameters cannot be differentiated twice, as penalties need",
     DistributedType.DEEPSPEED: "its engine steps one model, and a GAN's backward passes two",
     DistributedType.MEGATRON_LM: "it splits one transformer, not two networks",
+    DistributedType.XLA: "its optimizers step through torch_xla, once for all networks",
 }
 
 
@@ -34,15 +36,18 @@ def check_accelerator(accelerator: Accelerator) -> None:
         accelerator: the run's Accelerator.
 
     Raises:
-        ConfigError: FSDP, DeepSpeed or Megatron; or fp16 without a gradient scaler, as on a CPU.
+        ConfigError: FSDP, DeepSpeed, Megatron or XLA; fp8; or fp16 without a gradient scaler, as on
+            a CPU.
     """
-    reason = _SHARDED.get(accelerator.distributed_type)
-    if reason is not None:
+    kind, precision = accelerator.distributed_type, accelerator.mixed_precision
+    if kind in _WHY_NOT:
         raise ConfigError(
-            f"{accelerator.distributed_type.value} cannot train two networks against each other: "
-            f"{reason}; use plain data parallelism (accelerate launch --multi_gpu, or torchrun)"
+            f"{kind.value} cannot train two networks against each other: {_WHY_NOT[kind]}; "
+            "use plain data parallelism (accelerate launch --multi_gpu, or torchrun)"
         )
-    if accelerator.mixed_precision == "fp16" and accelerator.scaler is None:
+    if precision not in ("no", "bf16", "fp16"):
+        raise ConfigError(f"mixed_precision: {precision} is not one of no, bf16, fp16")
+    if precision == "fp16" and accelerator.scaler is None:
         raise ConfigError(
             f"mixed_precision: fp16 on {accelerator.device.type} would silently run in fp32; "
             "use bf16 or no"
@@ -95,7 +100,8 @@ class Player:
                 something that cannot train two networks.
         """
         check_accelerator(accelerator)
-        self.accelerator, self.model, self.name, self.clip_norm = accelerator, model, name, clip_norm
+        self.accelerator, self.model, self.name = accelerator, model, name
+        self.clip_norm = clip_norm
         self.raw: nn.Module = accelerator.unwrap_model(model, keep_torch_compile=False)
         self.optimizer: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
         self.scheduler: Any = getattr(scheduler, "scheduler", scheduler)
@@ -106,23 +112,36 @@ class Player:
         self._check()
 
     def _check(self) -> None:
-        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
-        if not any(id(p) in held for p in self.raw.parameters()):
-            raise ConfigError(f"{self.name}: its optimizer holds none of its parameters")
+        accelerator, name = self.accelerator, self.name
+        own = {id(parameter) for parameter in self.raw.parameters()}
+        if not all(id(parameter) in own for parameter in self._parameters()):
+            raise ConfigError(
+                f"{name}: its optimizer holds parameters of another network; "
+                "give every network an optimizer of its own"
+            )
         if self.scheduler is not None:
             scheduled = getattr(self.scheduler, "optimizer", None)
             if getattr(scheduled, "optimizer", scheduled) is not self.optimizer:
-                raise ConfigError(f"{self.name}: its scheduler belongs to another optimizer")
-        if self.accelerator.num_processes > 1 and self.model is self.raw:
+                raise ConfigError(f"{name}: its scheduler belongs to another optimizer")
+        inner = getattr(self.model, "_orig_mod", self.model)  # what torch.compile wrapped
+        if accelerator.num_processes > 1 and not isinstance(inner, DistributedDataParallel):
             raise ConfigError(
-                f"{self.name}: with {self.accelerator.num_processes} processes the network must be "
-                "the one that accelerator.prepare returned, or its gradients are not averaged"
+                f"{name}: with {accelerator.num_processes} processes the network must be the one "
+                "that accelerator.prepare returned, or its gradients are not averaged"
             )
-        if getattr(self.model, "static_graph", False):
+        if accelerator.native_amp and not hasattr(self.raw, "_original_forward"):
             raise ConfigError(
-                f"{self.name}: DDP's static_graph gives wrong gradients with penalties and "
-                "alternating networks; leave it off"
+                f"{name}: under {accelerator.mixed_precision} the network must be the one that "
+                "accelerator.prepare returned, or it silently runs in fp32"
             )
+        if getattr(inner, "static_graph", False):
+            raise ConfigError(
+                f"{name}: DDP's static_graph gives wrong gradients with penalties and alternating "
+                "networks; leave it off"
+            )
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     @property
     def lr(self) -> float:
@@ -140,19 +159,19 @@ class Player:
             index: which micro-batch of the window, from 0.
             of: how many the window has.
         """
-        accelerator, last = self.accelerator, index == of - 1
-        before = accelerator.sync_gradients, accelerator.gradient_accumulation_steps, accelerator.scaler
-        accelerator.sync_gradients = last
-        accelerator.gradient_accumulation_steps = of
-        accelerator.scaler = self.scaler
-        try:
-            with nullcontext() if last else accelerator.no_sync(self.model):
-                yield
-        except BaseException:
-            self.optimizer.zero_grad()  # half a window must not leak into the next one
-            raise
-        finally:
-            accelerator.sync_gradients, accelerator.gradient_accumulation_steps, accelerator.scaler = before
+        last = index == of - 1
+        settings = {
+            "sync_gradients": last,
+            "gradient_accumulation_steps": of,
+            "scaler": self.scaler,
+        }
+        with _changed(self.accelerator, settings):
+            try:
+                with nullcontext() if last else self.accelerator.no_sync(self.model):
+                    yield
+            except BaseException:
+                self.raw.zero_grad()  # half a window must not leak into the next one
+                raise
 
     def step(self) -> Tensor:
         """Unscale, clip, update, move the scheduler if the update was made, clear the gradient.
@@ -161,28 +180,31 @@ class Player:
         fused optimizer's skipped step for a real one.
 
         Returns:
-            Norm of the gradient before clipping, a scalar tensor on the network's device.
+            Norm of the gradient before clipping, a scalar tensor on the network's device; 0 where
+            fp16 skipped the update.
 
         Raises:
             ConfigError: no parameter has a gradient.
         """
+        parameters = self._parameters()
+        if all(parameter.grad is None for parameter in parameters):
+            raise ConfigError(
+                f"{self.name}: no parameter has a gradient; does the loss depend on it?"
+            )
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
-        grads = [p.grad for p in self.raw.parameters() if p.grad is not None]
-        if not grads:
-            raise ConfigError(f"{self.name}: no parameter has a gradient; does the loss depend on it?")
-        norm = torch.nn.utils.get_total_norm(grads)
-        if self.clip_norm is not None:
-            torch._foreach_mul_(grads, (self.clip_norm / (norm + 1e-6)).clamp(max=1.0))
+        limit = math.inf if self.clip_norm is None else self.clip_norm
+        norm = nn.utils.clip_grad_norm_(parameters, limit).detach()
         if self._update():
             self.updates += 1
             if self.scheduler is not None:
                 self.scheduler.step()
         else:
             self.skipped += 1
-        self.optimizer.zero_grad()
+            norm = torch.zeros_like(norm)
+        self.raw.zero_grad()
         self._average_buffers()
-        return norm.detach()
+        return norm
 
     def _update(self) -> bool:
         if self.scaler is None:
@@ -231,8 +253,8 @@ class Player:
         Raises:
             DivergenceError: a weight is not finite.
         """
-        total = torch.nn.utils.get_total_norm([p.detach() for p in self.raw.parameters()])
-        if not math.isfinite(total.item()):
+        finite = torch.stack([p.detach().isfinite().all() for p in self.raw.parameters()]).all()
+        if not finite.item():
             raise DivergenceError(f"step {step}: a weight of the {self.name} is not finite")
 
     def state_dict(self) -> dict[str, Any]:
@@ -257,3 +279,16 @@ class Player:
         if self.scaler is not None and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         self.updates, self.skipped = state["updates"], state["skipped"]
+
+
+@contextmanager
+def _changed(target: object, values: dict[str, Any]) -> Iterator[None]:
+    """Give attributes other values for a while, also where an error ends it."""
+    before = {name: getattr(target, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)

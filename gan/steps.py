@@ -19,6 +19,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from gan.chance import Chance
+from gan.errors import ConfigError
 from gan.losses import AdversarialLoss
 from gan.penalties import Scores
 from gan.player import Player
@@ -88,7 +89,8 @@ def frozen(network: nn.Module) -> Iterator[nn.Module]:
             parameter.requires_grad_(flag)
         with torch.no_grad():
             for name, buffer in network.named_buffers():
-                buffer.copy_(buffers[name])
+                if name in buffers:  # not where the forward has just made it
+                    buffer.copy_(buffers[name])
 
 
 def discriminator_step(
@@ -111,39 +113,43 @@ def discriminator_step(
         accelerator: the Accelerator that prepared both players.
         generator: makes the fakes; nothing of it changes.
         discriminator: is updated once.
-        batches: the micro-batches of the update, on this process.
+        batches: the micro-batches of the update, on this process, all of one size. Cutting a
+            batch into them changes nothing, except with batch norm, whose statistics are those
+            of a micro-batch, and with a loss that itself looks across the batch
+            (relativistic-average).
         loss: adversarial loss.
         penalties: those due now, {name: (weight, term)}; term maps `Scores` to one value per
             example, shape (batch,). They are taken in fp32 with respect to the images before
             augmentation, and share the one backward.
-        augment: differentiable augmentation of real and fake images.
+        augment: differentiable augmentation of images; the i-th real and the i-th fake get the
+            same one.
 
     Returns:
         Detached scalars by TensorBoard tag: loss/discriminator, logits/real, logits/fake,
         sign/real, sign/fake, penalty/NAME (unweighted) and grad_norm/discriminator.
+
+    Raises:
+        ConfigError: micro-batches of several sizes, or another number of them than the
+            Accelerator's gradient_accumulation_steps.
     """
+    _check_window(accelerator, batches)
     reports = []
     with frozen(generator.raw):
         for i, batch in enumerate(batches):
+            chance, condition = batch.chance, batch.condition
             with discriminator.micro_batch(i, of=len(batches)):
                 with torch.no_grad():
                     fake = generator.raw(*batch.inputs)
-                real_logits = discriminator.model(augment(batch.real, batch.chance), *batch.condition)
-                fake_logits = discriminator.model(augment(fake, batch.chance), *batch.condition)
+                real_logits = discriminator.model(augment(batch.real, chance), *condition)
+                fake_logits = discriminator.model(augment(fake, chance), *condition)
                 adversarial = loss.discriminator(real_logits, fake_logits)
                 scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
                 objective, terms = _penalised(adversarial, penalties, scores)
                 accelerator.backward(objective)
-            reports.append(
-                {
-                    "loss/discriminator": adversarial,
-                    "logits/real": real_logits.mean(),
-                    "logits/fake": fake_logits.mean(),
-                    "sign/real": real_logits.sign().mean(),
-                    "sign/fake": fake_logits.sign().mean(),
-                }
-                | terms
-            )
+            logits = {"real": real_logits.detach(), "fake": fake_logits.detach()}
+            report = {f"logits/{name}": value.mean() for name, value in logits.items()}
+            report |= {f"sign/{name}": value.sign().mean() for name, value in logits.items()}
+            reports.append({"loss/discriminator": adversarial.detach()} | report | terms)
         grad_norm = discriminator.step()
     return _mean(reports) | {"grad_norm/discriminator": grad_norm}
 
@@ -164,33 +170,52 @@ def generator_step(
         accelerator: the Accelerator that prepared both players.
         generator: is updated once.
         discriminator: judges; nothing of it changes.
-        batches: the micro-batches of the update, on this process; `real` is used by
-            relativistic losses only.
+        batches: as in `discriminator_step`; `real` is used by relativistic losses only.
         loss: adversarial loss.
         penalties: as in `discriminator_step`, on the generator's objective: a reconstruction
             term, feature matching, ...
-        augment: differentiable augmentation of real and fake images.
+        augment: as in `discriminator_step`.
 
     Returns:
         Detached scalars by TensorBoard tag: loss/generator, penalty/NAME (unweighted) and
         grad_norm/generator.
+
+    Raises:
+        ConfigError: as in `discriminator_step`.
     """
+    _check_window(accelerator, batches)
     reports = []
     with frozen(discriminator.raw):
         for i, batch in enumerate(batches):
+            chance, condition = batch.chance, batch.condition
             with generator.micro_batch(i, of=len(batches)):
                 fake = generator.model(*batch.inputs)
-                fake_logits = discriminator.raw(augment(fake, batch.chance), *batch.condition)
+                fake_logits = discriminator.raw(augment(fake, chance), *condition)
                 real_logits = None
                 if loss.relativistic:
-                    real_logits = discriminator.raw(augment(batch.real, batch.chance), *batch.condition)
+                    real_logits = discriminator.raw(augment(batch.real, chance), *condition)
                 adversarial = loss.generator(real_logits, fake_logits)
                 scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
                 objective, terms = _penalised(adversarial, penalties, scores)
                 accelerator.backward(objective)
-            reports.append({"loss/generator": adversarial} | terms)
+            reports.append({"loss/generator": adversarial.detach()} | terms)
         grad_norm = generator.step()
     return _mean(reports) | {"grad_norm/generator": grad_norm}
+
+
+def _check_window(accelerator: Accelerator, batches: Sequence[MicroBatch]) -> None:
+    sizes = [len(batch.real) for batch in batches]
+    if len(set(sizes)) != 1:
+        raise ConfigError(
+            f"the micro-batches of one update must have one size, not {sizes}, or their examples "
+            "would not weigh the same; give the DataLoader drop_last=True"
+        )
+    steps = accelerator.gradient_accumulation_steps
+    if steps not in (1, len(batches)):
+        raise ConfigError(
+            f"gradient_accumulation_steps: the Accelerator has {steps}, but the update has "
+            f"{len(batches)} micro-batches; give the update {steps}, or the Accelerator 1"
+        )
 
 
 def _scores(
@@ -212,11 +237,12 @@ def _penalised(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     objective, terms = adversarial, {}
     for name, (weight, term) in (penalties or {}).items():
-        terms[f"penalty/{name}"] = term(scores).mean()
-        objective = objective + weight * terms[f"penalty/{name}"]
+        value = term(scores).mean()
+        terms[f"penalty/{name}"] = value.detach()
+        objective = objective + weight * value
     return objective, terms
 
 
 def _mean(reports: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Mean over the micro-batches, detached."""
-    return {tag: torch.stack([report[tag].detach() for report in reports]).mean() for tag in reports[0]}
+    """Mean over the micro-batches."""
+    return {tag: torch.stack([report[tag] for report in reports]).mean() for tag in reports[0]}
