@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +14,8 @@ from gan.errors import ConfigError
 from gan.schedules import Schedule
 
 _UNUSABLE = ("LBFGS", "SparseAdam")
-"""LBFGS wants a closure, which a window of micro-batches cannot give; SparseAdam sparse gradients."""
+"""LBFGS wants a closure, which a window of micro-batches cannot give; SparseAdam wants sparse
+gradients."""
 
 
 def optimizer_class(name: str, field: str = "optimizer") -> type[torch.optim.Optimizer]:
@@ -75,7 +77,7 @@ def build_optimizer(
     """
     kind = optimizer_class(name, field)
     accepted = inspect.signature(kind).parameters
-    options: dict[str, object] = {"lr": lr}
+    options: dict[str, Any] = {"lr": lr}
     if "betas" in accepted:
         options["betas"] = betas
     if "weight_decay" in accepted:
