@@ -1,10 +1,26 @@
-"""The user's cache folder."""
+"""Prepared images on the disk: made once, whole or not at all, used by many processes, bounded."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from gan.errors import DataError
+
+PIXELS = "pixels.bin"
+_META = "meta.json"
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+          "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}  # fmt: skip
 
 
 def cache_folder() -> Path:
@@ -19,3 +35,119 @@ def cache_folder() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "gan-toolkit"
+
+
+def parse_size(text: str | int) -> int:
+    """Return the bytes that a size means: 500MB, 20GiB, or a number.
+
+    Raises:
+        DataError: if it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?", str(text).strip().upper())
+    if found is None:
+        raise DataError(f"cache_limit: {text!r} is no size. Write it as 500MB or 20GiB.")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A set of prepared images.
+
+    Attributes:
+        folder: holds the pixels, and what is known of them.
+    """
+
+    folder: Path
+
+    @property
+    def pixels(self) -> Path:
+        """The file of pixels, one example after the other."""
+        return self.folder / PIXELS
+
+    def meta(self, size_of: Any) -> dict[str, Any] | None:
+        """Return what is known of the pixels; None where there is no whole entry.
+
+        Args:
+            size_of: gives the bytes that the pixels must have, from what is known of them.
+        """
+        try:
+            known: dict[str, Any] = json.loads((self.folder / _META).read_text())
+            if self.pixels.stat().st_size != size_of(known):
+                return None
+            os.utime(self.folder / _META)  # the last use, for `make_room`
+        except (OSError, ValueError, KeyError):
+            return None
+        return known
+
+    def discard(self) -> None:
+        """Remove it, as far as the system lets go of it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Cache:
+    """The folder of prepared images.
+
+    Args:
+        limit: most bytes that all of them may take.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.folder = cache_folder() / "images"
+        self.limit = limit
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[Entry]:
+        """Hold the only right to make or look up one entry; others wait.
+
+        Args:
+            key: of the entry.
+
+        Raises:
+            OSError: if the cache folder cannot be written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / f"{key}.lock"):
+            yield Entry(self.folder / key)
+
+    def has_room(self, size: int) -> bool:
+        """Remove the entries used longest ago until so many bytes fit in, if ever they do."""
+        if size > self.limit:
+            return False
+        used = []
+        for meta in self.folder.glob(f"*/{_META}"):
+            try:
+                used.append((meta.stat().st_mtime, (meta.parent / PIXELS).stat().st_size, meta))
+            except OSError:  # another process removes it at this moment
+                continue
+        total = sum(bytes_ for _, bytes_, _ in used)
+        for _, bytes_, meta in sorted(used):
+            if total + size <= self.limit:
+                break
+            Entry(meta.parent).discard()
+            total -= bytes_
+        return shutil.disk_usage(self.folder).free > size
+
+    @contextmanager
+    def making(self, entry: Entry) -> Iterator[Entry]:
+        """Make an entry beside its place; it takes its place when all went well.
+
+        Args:
+            entry: the place, locked.
+        """
+        # Of a process that was killed; nobody else makes the same entry while it is locked.
+        partial = Entry(entry.folder.with_suffix(".partial"))
+        partial.discard()
+        entry.discard()
+        partial.folder.mkdir()
+        try:
+            yield partial
+            os.replace(partial.folder, entry.folder)
+        finally:
+            partial.discard()
+
+    @staticmethod
+    def finish(entry: Entry, known: dict[str, Any]) -> None:
+        """Write what is known of the pixels, after they are safely on the disk."""
+        with open(entry.pixels, "rb") as file:
+            os.fsync(file.fileno())
+        (entry.folder / _META).write_text(json.dumps(known))

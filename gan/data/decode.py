@@ -8,12 +8,15 @@ that a decoding process starts fast.
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -24,6 +27,8 @@ _FORMATS = (
     *("AVIF", "JPEG2000", "TGA", "DIB", "ICO", "PCX", "QOI"),
 )
 _ORIENTATION = 0x0112
+_EXACT = 256  # pixels; averages over areas of axes below twice this length are exact
+_METADATA = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif")
 _DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "I", "F", *_DEEP)
 _OPACITY = ("LA", "La", "PA", "RGBA", "RGBa")
@@ -74,29 +79,67 @@ def open_picture(data: bytes) -> Image.Image:
     try:
         picture: Image.Image = Image.open(io.BytesIO(data), formats=_formats())
         picture.load()
-        kind = picture.format
-        if picture.getexif().get(_ORIENTATION, 1) != 1:
-            picture = ImageOps.exif_transpose(picture)
     except Exception as error:  # a decoder's complaint may be of any class
         raise UnreadableError(_reason(data, error)) from error
-    picture.format = kind
-    return picture
+    if _ends_too_early(data, picture.format):
+        raise UnreadableError("the file ends before the picture does (an unfinished download?)")
+    return _upright(picture)
 
 
 def _reason(data: bytes, error: Exception) -> str:
     if not data:
         return "the file is empty"
-    if isinstance(error, Image.UnidentifiedImageError):
+    if isinstance(error, UnidentifiedImageError):
         return "not an image of a known format"
     return str(error) or type(error).__name__
+
+
+def _ends_too_early(data: bytes, kind: str | None) -> bool:
+    """Whether the end of a file was never written, which decoders fill in without a word."""
+    if kind in ("WEBP", "AVIF"):
+        return data.endswith(bytes(512))
+    if kind != "JPEG":
+        return False
+    position = 2
+    while data[position : position + 1] == b"\xff" and data[position + 1] != 0xDA:
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return data.find(b"\xff\xd9", position) < 0  # behind the headers, which may hold a thumbnail
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Apply the orientation that a camera noted; a damaged note counts as none."""
+    kind = picture.format
+    try:
+        if not any(key in picture.info for key in _METADATA) or (
+            picture.getexif().get(_ORIENTATION, 1) == 1
+        ):
+            return picture
+        turned = ImageOps.exif_transpose(picture)
+    except Exception:  # the pixels are whole, whatever is wrong with the note
+        return picture
+    turned.format = kind
+    return turned
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Pillow's warnings about odd metadata to itself; the pixels are checked anyway."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def is_grey(picture: Image.Image) -> bool:
     """Whether the picture's mode has no colour; a palette counts by the colours that it shows."""
     if picture.mode not in ("P", "PA"):
         return picture.mode in _GREY
-    colours = np.asarray(picture.convert("RGB"))
+    colours = np.asarray(picture.convert("RGBA"))[..., :3]
     return bool((colours == colours[..., :1]).all())
+
+
+def has_opacity(picture: Image.Image) -> bool:
+    """Whether something may show through the picture."""
+    return picture.mode in _OPACITY or "transparency" in picture.info
 
 
 def convert(picture: Image.Image, target: Target) -> Bytes:
@@ -132,7 +175,8 @@ def _background(target: Target) -> Bytes:
         return np.array((*target.background, 0), np.uint8)
     if target.channels == 3:
         return np.array(target.background, np.uint8)
-    return np.asarray(Image.new("RGB", (1, 1), target.background).convert("L")).reshape(1)
+    grey = Image.new("RGB", (1, 1), target.background).convert("L")
+    return np.asarray(grey, np.uint8).reshape(1)
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -142,19 +186,18 @@ def _plain(picture: Image.Image, target: Target) -> Image.Image:
     """Return it in mode L or F (grey in 0..255), RGB, or RGBA where opacity is to be kept."""
     if picture.mode in (*_DEEP, "I", "F"):
         return Image.fromarray(_scaled(picture))
-    grey = is_grey(picture)
-    if picture.mode in _OPACITY or "transparency" in picture.info:
+    if has_opacity(picture):
         picture = picture.convert("RGBA")
         if target.channels == 4:
             return picture
         picture = _composited(picture, target.background)
-    if target.channels == 1 or (grey and picture.mode != "RGB"):
+    if target.channels == 1 or picture.mode in ("1", "L"):
         return picture.convert("L")
     return picture.convert("RGB")
 
 
 def _composited(picture: Image.Image, background: tuple[int, int, int]) -> Image.Image:
-    if picture.getextrema()[3] == (255, 255):
+    if picture.getchannel("A").getextrema() == (255, 255):
         return picture.convert("RGB")
     below = Image.new("RGBA", picture.size, (*background, 255))
     return Image.alpha_composite(below, picture).convert("RGB")
@@ -207,11 +250,10 @@ def _resize(picture: Image.Image, box: Box, height: int, width: int) -> Bytes:
     """Return the box at the size asked for, (channels, height, width).
 
     A smaller axis is averaged over the exact area of each new pixel, a larger one is interpolated
-    linearly: neither rings, so no value leaves the range of its neighbours. Whole blocks are
-    averaged by Pillow first, which is fast; the matrices know where these blocks begin and end.
+    linearly: neither rings, so no value leaves the range of its neighbours.
     """
     from_width, from_height = box[2] - box[0], box[3] - box[1]
-    blocks = max(1, from_width // width), max(1, from_height // height)
+    blocks = _block(from_width, width), _block(from_height, height)
     if blocks != (1, 1):
         picture = picture.reduce(blocks, box)
     elif box != (0, 0, *picture.size):
@@ -230,6 +272,16 @@ def _resize(picture: Image.Image, box: Box, height: int, width: int) -> Bytes:
     return np.rint(np.minimum(values, 255)).astype(np.uint8)
 
 
+def _block(length: int, new: int) -> int:
+    """Return how many pixels Pillow may average first, which is fast.
+
+    All of a new pixel where that is whole pixels; else, of large images, at most a quarter of it.
+    """
+    if length >= new and length % new == 0:
+        return length // new
+    return max(1, min(length // (4 * new), length // _EXACT))
+
+
 @lru_cache(maxsize=512)
 def _weights(length: int, new: int, block: int) -> Floats:
     """Return how much each of the averaged blocks counts in each new pixel, rows that sum to 1."""
@@ -238,7 +290,7 @@ def _weights(length: int, new: int, block: int) -> Floats:
         cuts = np.arange(new + 1) * (length / new)
         ends = np.minimum(edges[None, 1:], cuts[1:, None])
         overlap = np.maximum(ends - np.maximum(edges[None, :-1], cuts[:-1, None]), 0)
-        return (overlap / overlap.sum(1, keepdims=True)).astype(np.float32)
+        return np.asarray(overlap / overlap.sum(1, keepdims=True), np.float32)
     centres = np.clip((np.arange(new) + 0.5) * (length / new) - 0.5, 0, length - 1)
     distance = np.abs(centres[:, None] - np.arange(length)[None])
-    return np.maximum(1 - distance, 0).astype(np.float32)
+    return np.asarray(np.maximum(1 - distance, 0), np.float32)

@@ -2,20 +2,61 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 
+from gan.data.cache import parse_size
 from gan.data.dataset import ImageData
-from gan.data.decode import Target, UnreadableError, convert, is_grey
-from gan.data.items import ArrayItems, Items
+from gan.data.prepare import Prepared, Wanted, check_readable, kept_rows, prepare
 from gan.data.sources import NAMED, Source, fingerprint_of, unknown
 from gan.errors import DataError
 
 Fit = Literal["crop", "pad", "stretch"]
+Pairs = Literal["none", "folders", "side-by-side"]
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "split": ("train", "test"),
+    "channels": (None, 1, 3, 4),
+    "fit": ("crop", "pad", "stretch"),
+    "pairs": ("none", "folders", "side-by-side"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a source is opened: the keyword arguments of `open_data`, which explains them."""
+
+    root: Path | None = None
+    split: str = "train"
+    resolution: tuple[int, int] | None = None
+    channels: int | None = None
+    fit: Fit = "crop"
+    background: tuple[int, int, int] = (255, 255, 255)
+    labels: str = "auto"
+    pairs: Pairs = "none"
+    image_column: str | None = None
+    label_column: str | None = None
+    skip_unreadable: bool = False
+    no_cache: bool = False
+    cache_limit: int | str = "50GB"
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            DataError: names the option, its value and what is allowed.
+        """
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                words = ", ".join(repr(choice) for choice in allowed)
+                raise DataError(f"{name}: {getattr(self, name)!r} is not one of {words}.")
+        if self.resolution is not None and min(self.resolution) < 1:
+            raise DataError(f"resolution: {self.resolution} is no height and width in pixels.")
+        if any(not 0 <= value <= 255 for value in self.background):
+            raise DataError(f"background: {self.background} is not three values from 0 to 255.")
+        parse_size(self.cache_limit)
 
 
 def open_data(
@@ -26,117 +67,162 @@ def open_data(
     resolution: tuple[int, int] | None = None,
     channels: int | None = None,
     fit: Fit = "crop",
+    background: tuple[int, int, int] = (255, 255, 255),
     labels: str = "auto",
+    pairs: Pairs = "none",
+    image_column: str | None = None,
+    label_column: str | None = None,
+    skip_unreadable: bool = False,
+    no_cache: bool = False,
+    cache_limit: int | str = "50GB",
 ) -> ImageData:
     """Open images of any kind.
 
     Args:
         source: a name (digits, mnist, fashion-mnist, kmnist, cifar10, cifar100, svhn, stl10,
-            celeba, ring, grid), "fake:COUNT", or the path of a folder of images.
+            celeba, ring, grid), "fake:COUNT", the path of a folder, zip or tar of images, of an
+            .npy or .npz array, or of a folder that `datasets` saved, or "hf:OWNER/NAME".
         root: where torchvision's data sets are kept and downloaded to; None: a folder in the
             user's cache folder.
         split: "train", or "test" where the source has one.
-        resolution: height and width in pixels; None: the data's own.
+        resolution: height and width in pixels; None: the data's own, or where images differ, a
+            power of two that at least half of them reach.
         channels: 1 (grey), 3 (colour) or 4 (with opacity); None: the data's own, without opacity.
         fit: how an image of other proportions is brought to the resolution: "crop" cuts the
             longer side off evenly, "pad" adds the background, "stretch" changes the proportions.
+        background: RGB from 0 to 255, shows through transparency where opacity is not kept.
         labels: "auto" takes what the source has, "none" ignores it, "folders" insists on one
-            folder a class.
+            folder a class; or a file: StyleGAN's dataset.json, a CSV of file and label, or an
+            .npy of one number an image.
+        pairs: for image-to-image. "folders" matches the images of folders A and B by name,
+            "side-by-side" takes the halves of each image; an example has the channels of both.
+        image_column: of a Hugging Face data set; None: the one that holds images.
+        label_column: of a Hugging Face data set; None: the one that holds classes.
+        skip_unreadable: leave damaged images out instead of refusing the source.
+        no_cache: do not keep the prepared images in the user's cache folder.
+        cache_limit: most bytes of all prepared images there, as a number or as in "50GB"; what
+            was used longest ago is removed first.
 
     Returns:
         The images, all of one shape, as uint8; or the points of ring and grid, as float32.
 
     Raises:
-        DataError: if the source does not exist, is empty, cannot be read, or lacks what is asked.
+        DataError: if the source does not exist, is empty, is damaged, or lacks what is asked.
     """
-    if split not in ("train", "test"):
-        raise DataError(f"split: {split!r} is not one of 'train', 'test'.")
+    options = Options(**{name: value for name, value in locals().items() if name != "source"})
+    options.check()
     if source in ("ring", "grid"):
         from gan.data.sources_made import points
 
         return points(source, split)
-    found = _find(source, root, split, resolution, channels, labels)
-    if labels == "none":
+    found = find(source, options)
+    prepared = look_at(found, options)
+    notes = check_readable(found.items, prepared.outcome, skip_unreadable=skip_unreadable)
+    return as_data(found, prepared, notes)
+
+
+def find(source: str, options: Options) -> Source:
+    """Find the pictures that a source means, without decoding them.
+
+    Args:
+        source: as for `open_data`.
+        options: likewise.
+
+    Raises:
+        DataError: if there is no such source, or it lacks what is asked.
+    """
+    found = _find(source, options)
+    if options.labels == "none":
         found.labels, found.class_names = None, ()
-    elif labels != "auto" and found.labels is None:
+    elif options.labels != "auto" and found.labels is None:
         raise DataError(
-            f"labels: {labels!r} was asked for, but {source!r} has no labels. Use labels none."
+            f"labels: {options.labels!r} was asked for, but {source!r} has no such labels. "
+            f"Use labels none."
         )
-    return _prepare(found, resolution, channels, fit)
+    return found
 
 
-def _find(
-    source: str,
-    root: Path | None,
-    split: str,
-    resolution: tuple[int, int] | None,
-    channels: int | None,
-    labels: str,
-) -> Source:
+def look_at(source: Source, options: Options) -> Prepared:
+    """Decode what was found, or find it decoded.
+
+    Args:
+        source: the pictures.
+        options: what to make of them.
+    """
+    wanted = Wanted(options.resolution, options.channels, options.fit, options.background)
+    limit = parse_size(options.cache_limit)
+    return prepare(source, wanted, cache_limit=limit, no_cache=options.no_cache)
+
+
+def as_data(source: Source, prepared: Prepared, notes: list[str]) -> ImageData:
+    """Put pixels and labels together.
+
+    Args:
+        source: where they come from.
+        prepared: the pixels of those that could be read.
+        notes: about those that could not.
+    """
+    failed = [index for index, _ in prepared.outcome.failures]
+    labels = source.labels
+    if labels is not None:
+        labels = labels[kept_rows(len(source.items), prepared.outcome)]
+    return ImageData(
+        source.name,
+        prepared.images,
+        fingerprint_of(source.fingerprint, prepared.target, source.items.parts, labels, failed),
+        labels=None if labels is None else torch.from_numpy(labels),
+        class_names=source.class_names,
+        notes=(*source.notes, *_conversions(prepared), *notes, *prepared.notes),
+        stored=prepared.stored,
+    )
+
+
+def _conversions(prepared: Prepared) -> list[str]:
+    """Say what happened to images that were not as they are now."""
+    modes, sizes, target = prepared.outcome.modes, prepared.outcome.sizes, prepared.target
+    total = sum(modes.values())
+    grey = sum(modes[mode] for mode in modes if mode[0] in "1LIF" and not mode.startswith("LAB"))
+    clear = sum(modes[mode] for mode in modes if mode.endswith("+"))
+    other = total - sizes[f"{target.width}x{target.height}"]
+    notes = []
+    if target.channels > 1 and grey:
+        notes.append(f"{grey} of {total} images are grey and were given {target.channels} channels")
+    if target.channels == 1 and total - grey:
+        notes.append(f"{total - grey} of {total} images have colours and were made grey")
+    if target.channels < 4 and clear:
+        notes.append(f"{clear} of {total} images have transparency and were put on the background")
+    if other:
+        notes.append(
+            f"{other} of {total} images were brought to {target.height}x{target.width} pixels "
+            f"(height x width) by {target.fit}"
+        )
+    return notes
+
+
+def _find(source: str, options: Options) -> Source:
     name = source.lower()
     if name in NAMED and name != "digits":
         from gan.data.sources_named import named
 
-        return named(name, root, split)
-    if split == "test":
-        raise DataError(f"split: {source!r} has no test split. Use split train.")
-    if name == "digits":
-        from gan.data.sources_made import digits
+        return named(name, options.root, options.split)
+    if name == "digits" or name.partition(":")[0] == "fake":
+        from gan.data.sources_made import made
 
-        return digits()
-    if name == "fake" or name.startswith("fake:"):
-        from gan.data.sources_made import fake
-
-        return fake(name, resolution, channels)
+        return made(name, options.split, options.resolution, options.channels)
     path = Path(source).expanduser()
     if not path.exists():
         raise unknown(source)
     if path.is_dir():
-        from gan.data.sources_folder import folder
+        from gan.data.sources_folder import folder_tree
 
-        return folder(path, labels)
-    raise DataError(f"data: {source!r} is a file of no known kind. Give a folder of images.")
+        return folder_tree(path).source(options.split, options.labels, options.pairs)
+    from gan.data.archive import is_archive
 
+    if is_archive(path):
+        from gan.data.sources_archive import archive_tree
 
-def _prepare(
-    source: Source, resolution: tuple[int, int] | None, channels: int | None, fit: Fit
-) -> ImageData:
-    items = source.items
-    height, width = resolution or _resolution(items)
-    target = Target(channels or _channels(items), height, width, fit)
-    wanted = (target.channels, height, width)
-    if isinstance(items, ArrayItems) and items.pixels.shape[1:] == wanted:
-        images = items.pixels
-    else:
-        images = np.empty((len(items), *wanted), np.uint8)
-        for index in range(len(items)):
-            try:
-                images[index] = convert(items.picture(index), target)
-            except UnreadableError as error:
-                raise DataError(f"data: {items.name(index)}: {error}") from error
-    return ImageData(
-        source.name,
-        torch.from_numpy(np.ascontiguousarray(images)),
-        fingerprint_of(source.fingerprint, target),
-        labels=None if source.labels is None else torch.from_numpy(source.labels),
-        class_names=source.class_names,
-        notes=source.notes,
+        return archive_tree(path).source(options.split, options.labels, options.pairs)
+    raise DataError(
+        f"data: {source!r} is a file of no known kind. Give a folder, zip or tar of images, or an "
+        f".npy or .npz array."
     )
-
-
-def _sample(items: Items, most: int = 256) -> list[int]:
-    return sorted(set(np.linspace(0, len(items) - 1, most).astype(int).tolist()))
-
-
-def _resolution(items: Items) -> tuple[int, int]:
-    if isinstance(items, ArrayItems):
-        return items.pixels.shape[2], items.pixels.shape[3]
-    sizes = Counter(items.picture(index).size for index in _sample(items))
-    width, height = sizes.most_common(1)[0][0]
-    return height, width
-
-
-def _channels(items: Items) -> int:
-    if isinstance(items, ArrayItems):
-        return items.pixels.shape[1]
-    return 1 if all(is_grey(items.picture(index)) for index in _sample(items)) else 3

@@ -1,47 +1,68 @@
 """Pictures by number, wherever they lie: what a source hands to whoever decodes.
 
-Items are picklable and sliceable (`items[start:stop]`), so that a part of them can be sent to
-another process. numpy and Pillow only.
+Items can be pickled and cut (`items[start:stop]`), so that a part of them can be sent to another
+process. numpy and Pillow only.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from gan.data.decode import UnreadableError, open_picture
+from gan.data.decode import Bytes, Target, UnreadableError, convert, open_picture
 
 
-class Items(Protocol):
-    """A row of pictures."""
+class Items(ABC):
+    """A row of pictures.
 
+    Attributes:
+        parts: pictures that make one example: 2 in a pair, whose channels are stacked, else 1.
+    """
+
+    parts: int = 1
+
+    @abstractmethod
     def __len__(self) -> int:
         """Return how many there are."""
-        ...
 
-    def __getitem__(self, part: slice) -> Items:
-        """Return a part of them."""
-        ...
+    @abstractmethod
+    def take(self, chosen: slice | Sequence[int]) -> Items:
+        """Return some of them, in the order given."""
 
+    def portable(self, start: int, stop: int) -> Items:
+        """Return a part of them that another process can read."""
+        return self.take(slice(start, stop))
+
+    @abstractmethod
     def name(self, index: int) -> str:
         """Return what a person calls one of them."""
-        ...
 
-    def picture(self, index: int) -> Image.Image:
-        """Decode one of them, or raise `UnreadableError`."""
-        ...
+    @abstractmethod
+    def pictures(self, index: int) -> tuple[Image.Image, ...]:
+        """Decode the picture or pictures of one example, or raise `UnreadableError`."""
+
+    def planes(self, index: int, target: Target) -> Bytes:
+        """Return one example, (parts * channels, height, width), or raise `UnreadableError`."""
+        planes = [convert(picture, target) for picture in self.pictures(index)]
+        return planes[0] if len(planes) == 1 else np.concatenate(planes)
+
+
+def pick(values: Sequence[Any], chosen: slice | Sequence[int]) -> Sequence[Any]:
+    """Return some of the values, in the order given."""
+    return values[chosen] if isinstance(chosen, slice) else [values[index] for index in chosen]
 
 
 @dataclass
-class FileItems:
+class FileItems(Items):
     """Files below a folder.
 
     Attributes:
@@ -55,15 +76,16 @@ class FileItems:
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitem__(self, part: slice) -> FileItems:
-        return FileItems(self.root, self.names[part])
+    def take(self, chosen: slice | Sequence[int]) -> FileItems:
+        """Return some of the files."""
+        return FileItems(self.root, pick(self.names, chosen))
 
     def name(self, index: int) -> str:
         """Return its path below the folder."""
         return self.names[index]
 
-    def picture(self, index: int) -> Image.Image:
-        """Decode one file."""
+    def pictures(self, index: int) -> tuple[Image.Image, ...]:
+        """Read one file."""
         path = os.path.join(self.root, self.names[index])
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would never end
@@ -72,30 +94,134 @@ class FileItems:
                 data = file.read()
         except OSError as error:
             raise UnreadableError(error.strerror or str(error)) from error
-        return open_picture(data)
+        return (open_picture(data),)
 
 
 @dataclass
-class ArrayItems:
-    """Images that are an array already.
+class BytesItems(Items):
+    """Files whose bytes are here already; None where they could not be had.
 
     Attributes:
-        pixels: uint8 of shape (count, channels, height, width), channels one of 1, 3, 4.
+        names: what they are called.
+        files: their bytes, or why there are none.
     """
 
-    pixels: npt.NDArray[np.uint8]
+    names: Sequence[str]
+    files: Sequence[bytes | str]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def take(self, chosen: slice | Sequence[int]) -> BytesItems:
+        """Return some of the files."""
+        return BytesItems(pick(self.names, chosen), pick(self.files, chosen))
+
+    def name(self, index: int) -> str:
+        """Return what it is called."""
+        return self.names[index]
+
+    def pictures(self, index: int) -> tuple[Image.Image, ...]:
+        """Decode one file."""
+        data = self.files[index]
+        if isinstance(data, str):
+            raise UnreadableError(data)
+        return (open_picture(data),)
+
+
+@dataclass
+class ArrayItems(Items):
+    """Images that are an array already, in memory or mapped from a file.
+
+    Attributes:
+        pixels: shape (count, channels, height, width), channels one of 1, 3, 4.
+        low: the value that becomes 0.
+        high: the value that becomes 255.
+    """
+
+    pixels: npt.NDArray[Any]
+    low: float = 0
+    high: float = 255
 
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def __getitem__(self, part: slice) -> ArrayItems:
-        return ArrayItems(np.ascontiguousarray(self.pixels[part]))
+    def take(self, chosen: slice | Sequence[int]) -> ArrayItems:
+        """Return some of the images."""
+        return ArrayItems(self.pixels[chosen], self.low, self.high)
+
+    def portable(self, start: int, stop: int) -> ArrayItems:
+        """Return a part in memory of its own."""
+        return ArrayItems(np.array(self.pixels[start:stop]), self.low, self.high)
 
     def name(self, index: int) -> str:
         """Return its number."""
         return f"image {index}"
 
-    def picture(self, index: int) -> Image.Image:
+    def pictures(self, index: int) -> tuple[Image.Image, ...]:
         """Return one image as a picture."""
-        planes: npt.NDArray[Any] = self.pixels[index]
-        return Image.fromarray(planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0))
+        planes = self.pixels[index]
+        if planes.dtype != np.uint8:
+            scaled = (planes.astype(np.float64) - self.low) * (255 / (self.high - self.low))
+            planes = np.rint(scaled).astype(np.uint8)
+        return (Image.fromarray(planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)),)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return self.pixels.shape[1], self.pixels.shape[2], self.pixels.shape[3]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the values are bytes as they are."""
+        return self.pixels.dtype == np.uint8 and (self.low, self.high) == (0, 255)
+
+
+@dataclass
+class PairItems(Items):
+    """Two pictures an example: from two rows of items, or the halves of one.
+
+    Attributes:
+        first: the pictures to translate from; where `second` is None, their left halves.
+        second: the pictures to translate to; None: the right halves.
+    """
+
+    first: Items
+    second: Items | None
+    parts = 2
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def take(self, chosen: slice | Sequence[int]) -> PairItems:
+        """Return some of the pairs."""
+        return PairItems(self.first.take(chosen), self.second and self.second.take(chosen))
+
+    def portable(self, start: int, stop: int) -> PairItems:
+        """Return a part that another process can read."""
+        second = self.second and self.second.portable(start, stop)
+        return PairItems(self.first.portable(start, stop), second)
+
+    def name(self, index: int) -> str:
+        """Return the names of both pictures."""
+        first = self.first.name(index)
+        return first if self.second is None else f"{first} + {self.second.name(index)}"
+
+    def pictures(self, index: int) -> tuple[Image.Image, ...]:
+        """Decode both pictures, which must have the same proportions."""
+        (left,) = self.first.pictures(index)
+        if self.second is None:
+            half, odd = divmod(left.width, 2)
+            if odd:
+                raise UnreadableError(f"its width, {left.width}, has no two equal halves")
+            right = left.crop((half, 0, left.width, left.height))
+            left = left.crop((0, 0, half, left.height))
+        else:
+            (right,) = self.second.pictures(index)
+        if abs(left.width * right.height - right.width * left.height) > max(
+            *left.size, *right.size
+        ):
+            raise UnreadableError(
+                f"{left.width}x{left.height} and {right.width}x{right.height} pixels are not of "
+                f"the same proportions"
+            )
+        return left, right

@@ -20,6 +20,23 @@ FAKE_COUNT = 1000
 _FAKE_LIMIT = 4 << 30
 
 
+def made(name: str, split: str, resolution: tuple[int, int] | None, channels: int | None) -> Source:
+    """Make "digits" or "fake:COUNT".
+
+    Args:
+        name: which.
+        split: "train"; there is no other.
+        resolution: of fake images, height and width.
+        channels: of fake images.
+
+    Raises:
+        DataError: for another split, or a COUNT that cannot be.
+    """
+    if split != "train":
+        raise DataError(f"split: {name!r} has no {split} split. Use split train.")
+    return digits() if name == "digits" else fake(name, resolution, channels)
+
+
 def digits() -> Source:
     """1,797 handwritten digits of 8x8 pixels, their 17 grey values spread over 0 to 255.
 

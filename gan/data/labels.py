@@ -1,0 +1,138 @@
+"""Classes of pictures: from the folders that they lie in, or from a file that lists them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from gan.data.sources import Labels, class_labels
+from gan.errors import DataError
+
+FILE_COLUMNS = ("file", "filename", "file_name", "image", "path", "name", "id")
+LABEL_COLUMNS = ("label", "class", "category", "target")
+
+
+def from_file(path: Path, names: Sequence[str], base: str = "") -> tuple[Labels, tuple[str, ...]]:
+    """Read the class of each picture from StyleGAN's dataset.json or from a CSV.
+
+    Args:
+        path: ends in .json, or is comma-, semicolon- or tab-separated with a column of files and
+            one of labels.
+        names: the pictures, as paths below the folder or archive.
+        base: the folder that all pictures lie in, with a slash at its end.
+
+    Returns:
+        The number of each picture's class, and the names of the classes.
+
+    Raises:
+        DataError: if it cannot be read, or does not give each picture exactly one class.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"labels: {path} cannot be read: {error}") from error
+    if path.suffix.lower() == ".json":
+        table = from_json(text, str(path))
+        if table is None:
+            raise DataError(f"labels: {path} holds no labels. Use labels none.")
+    else:
+        table = _from_csv(text, str(path), names)
+    return matched(table, names, str(path), base)
+
+
+def from_json(text: str, where: str) -> dict[str, str] | None:
+    """Read StyleGAN's dataset.json: {"labels": [[file, number], ...]}.
+
+    Args:
+        text: its content.
+        where: what to call it.
+
+    Returns:
+        The class of each file; None where it says that there are no labels.
+
+    Raises:
+        DataError: if it is something else, or its labels are not whole numbers.
+    """
+    try:
+        content = json.loads(text)
+        labels = content["labels"]
+        if labels is None:
+            return None
+        table = {str(file).replace("\\", "/"): label for file, label in labels}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f'labels: {where} is not of the form {{"labels": [["file", number], ...]}}: {error!r}. '
+            f"Mend it, or use labels none."
+        ) from error
+    for file, label in table.items():
+        if isinstance(label, bool) or not isinstance(label, int):
+            raise DataError(
+                f"labels: {where}: the label of {file} is {label!r}; only whole numbers, one a "
+                f"file, can be used. Use labels none."
+            )
+    return {file: str(label) for file, label in table.items()}
+
+
+def _from_csv(text: str, where: str, names: Sequence[str]) -> dict[str, str]:
+    first = text.partition("\n")[0]
+    separator = max(",;\t", key=first.count)
+    rows = [row for row in csv.reader(text.splitlines(), delimiter=separator) if any(row)]
+    if not rows or min(len(row) for row in rows) < 2:
+        raise DataError(f"labels: {where} needs a column of files and one of labels in every row.")
+    head = [cell.strip().lower() for cell in rows[0]]
+    file = next((head.index(column) for column in FILE_COLUMNS if column in head), None)
+    label = next((head.index(column) for column in LABEL_COLUMNS if column in head), None)
+    known = set(names)
+    has_head = file is not None or label is not None
+    if has_head and _normal(rows[0][0]) not in known:
+        rows = rows[1:]
+    file = (0 if label != 0 else 1) if file is None else file
+    label = (1 if file != 1 else 0) if label is None else label
+    return {_normal(row[file]): row[label].strip() for row in rows}
+
+
+def _normal(file: str) -> str:
+    return file.strip().replace("\\", "/").removeprefix("./")
+
+
+def matched(
+    table: dict[str, str], names: Sequence[str], where: str, base: str = ""
+) -> tuple[Labels, tuple[str, ...]]:
+    """Give each picture its class.
+
+    Args:
+        table: class of each file, by its path below the source or below `base`, with or without
+            the ending of its name.
+        names: the pictures.
+        where: what to call the table.
+        base: the folder that all pictures lie in, with a slash at its end.
+
+    Returns:
+        The number of each picture's class, and the names of the classes.
+
+    Raises:
+        DataError: if a picture has no class, or a class no picture.
+    """
+    keys = [_key(table, name, base) for name in names]
+    missing = [name for name, key in zip(names, keys, strict=True) if key is None]
+    if missing:
+        raise DataError(
+            f"labels: {where} says nothing of {len(missing)} of {len(names)} images, such as "
+            f"{', '.join(missing[:3])}. Add them to it, remove them, or use labels none."
+        )
+    unused = table.keys() - set(keys)
+    if unused:
+        raise DataError(
+            f"labels: {where} names {len(unused)} files that are not there, such as "
+            f"{', '.join(sorted(unused)[:3])}. Put them back, or remove them from it."
+        )
+    return class_labels([table[key] for key in keys if key is not None])
+
+
+def _key(table: dict[str, str], name: str, base: str) -> str | None:
+    below = name[len(base) :]
+    ways = (name, os.path.splitext(name)[0], below, os.path.splitext(below)[0])
+    return next((way for way in ways if way in table), None)
