@@ -157,7 +157,8 @@ def _close_gaps(path: Path, shape: tuple[int, ...], outcome: Outcome) -> int:
     rows = np.memmap(path, np.uint8, "r+", shape=(shape[0], int(np.prod(shape[1:]))))
     first = outcome.failures[0][0]
     for start in range(first, len(keep), 1024):
-        rows[start : start + 1024] = rows[keep[start : start + 1024]]
+        moved = keep[start : start + 1024]
+        rows[start : start + len(moved)] = rows[moved]
     rows.flush()
     del rows
     with open(path, "r+b") as file:

@@ -66,13 +66,20 @@ class _Walk:
             if is_junk(entry.name):
                 continue
             name = f"{below}/{entry.name}" if below else entry.name
-            if entry.is_dir():
+            if _is_folder(entry):
                 self.visit(name, above | {identity})
             elif is_image(name):
                 self.images.append(name)
                 self.identity.append((name, *_size_and_time(entry)))
             else:
                 self.others.append(name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def _size_and_time(entry: os.DirEntry[str]) -> tuple[int, int]:
