@@ -211,11 +211,7 @@ def _accelerator(config: Config) -> Accelerator:
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         step_scheduler_with_optimizer=False,  # a scheduler's unit is an update of its own network
         dynamo_backend="inductor" if config.compile else None,
-        # Player averages the buffers itself; broadcasting them in place breaks two forwards
-        # before one backward where there is batch norm.
-        kwargs_handlers=[
-            DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)
-        ],
+        kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
     )
     check_accelerator(accelerator)
     return accelerator

@@ -110,6 +110,10 @@ class Player:
         self.updates = 0
         self.skipped = 0
         self._check()
+        if isinstance(ddp := _uncompiled(model), DistributedDataParallel):
+            # `step` averages the buffers; DDP would overwrite them between two forwards, which
+            # breaks their one backward where there is batch norm.
+            ddp.broadcast_buffers = False
 
     def _check(self) -> None:
         accelerator, name = self.accelerator, self.name
@@ -123,7 +127,7 @@ class Player:
             scheduled = getattr(self.scheduler, "optimizer", None)
             if getattr(scheduled, "optimizer", scheduled) is not self.optimizer:
                 raise ConfigError(f"{name}: its scheduler belongs to another optimizer")
-        inner = getattr(self.model, "_orig_mod", self.model)  # what torch.compile wrapped
+        inner = _uncompiled(self.model)
         if accelerator.num_processes > 1 and not isinstance(inner, DistributedDataParallel):
             raise ConfigError(
                 f"{name}: with {accelerator.num_processes} processes the network must be the one "
@@ -279,6 +283,10 @@ class Player:
         if self.scaler is not None and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         self.updates, self.skipped = state["updates"], state["skipped"]
+
+
+def _uncompiled(model: nn.Module) -> nn.Module:
+    return getattr(model, "_orig_mod", model)
 
 
 @contextmanager
