@@ -43,9 +43,7 @@ def conv_critic(activation):
 
 def scores(critic, shape=(2,), batch=4, chance=None):
     real, fake = torch.randn(2, batch, *shape)
-    return Scores(
-        real, fake, critic(real), critic(fake), critic, chance or Chance((0,), 0, batch)
-    )
+    return Scores(real, fake, critic(real), critic(fake), critic, chance or Chance((0,), 0, batch))
 
 
 # --- closed forms --------------------------------------------------------------------------------

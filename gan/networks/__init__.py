@@ -20,12 +20,14 @@ from gan.networks.interface import Discriminator, Generator
 from gan.networks.mlp import MLPDiscriminator, MLPGenerator
 from gan.networks.r3gan import R3GANDiscriminator, R3GANGenerator
 from gan.networks.resnet import ResNetDiscriminator, ResNetGenerator
+from gan.networks.stylegan2 import StyleGAN2Discriminator, StyleGAN2Generator
 
 FAMILIES: dict[str, tuple[type[Generator], type[Discriminator]]] = {
     "dcgan": (DCGANGenerator, DCGANDiscriminator),
     "mlp": (MLPGenerator, MLPDiscriminator),
     "resnet": (ResNetGenerator, ResNetDiscriminator),
     "r3gan": (R3GANGenerator, R3GANDiscriminator),
+    "stylegan2": (StyleGAN2Generator, StyleGAN2Discriminator),
 }
 """Families by name: (generator class, discriminator class)."""
 

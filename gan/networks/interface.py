@@ -60,10 +60,13 @@ class Generator(nn.Module):
         Raises:
             ValueError: inputs of another shape, or labels that do not fit `num_classes`.
         """
+        self._check(z, labels)
+        return self._images(z, labels)
+
+    def _check(self, z: Tensor, labels: Tensor | None) -> None:
         if z.ndim != 2 or z.shape[1] != self.z_dim:
             raise ValueError(f"z has shape {tuple(z.shape)}; expected (batch, {self.z_dim})")
-        _check_labels(labels, self.num_classes, len(z))
-        return self._images(z, labels)
+        _check_labels(labels, self.num_classes, z.shape[0])
 
     def _images(self, z: Tensor, labels: Tensor | None) -> Tensor:
         """Make images from inputs that fit."""
@@ -99,7 +102,7 @@ class Discriminator(nn.Module):
         if tuple(x.shape[1:]) != self.shape:
             expected = ", ".join(map(str, ("batch", *self.shape)))
             raise ValueError(f"images have shape {tuple(x.shape)}; expected ({expected})")
-        _check_labels(labels, self.num_classes, len(x))
+        _check_labels(labels, self.num_classes, x.shape[0])
         return self._logits(x, labels)
 
     def _logits(self, x: Tensor, labels: Tensor | None) -> Tensor:

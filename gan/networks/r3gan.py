@@ -14,10 +14,11 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, interpolate, leaky_relu, pad
+from torch.nn.functional import leaky_relu
 
 from gan.errors import GanError
 from gan.networks.interface import Discriminator, Generator, at_least, doublings, ladder
+from gan.networks.resampling import double, halve
 
 _SLOPE = 0.2
 _LEAKY_GAIN = math.sqrt(2 / (1 + _SLOPE**2))
@@ -63,7 +64,7 @@ class R3GANGenerator(Generator):
         self.basis = nn.Parameter(torch.randn(widths[0], *base))
         layers = _blocks(widths[0], depth, len(widths), expansion, group_size)
         for wide, narrow in pairwise(widths):
-            layers += [_resize(wide, narrow), Double()]
+            layers += [_resize(wide, narrow), _Double()]
             layers += _blocks(narrow, depth, len(widths), expansion, group_size)
         layers += [_scaled(nn.Conv2d(widths[-1], shape[0], 1, bias=False))]
         self.layers = nn.Sequential(*layers)
@@ -111,7 +112,7 @@ class R3GANDiscriminator(Discriminator):
         layers: list[nn.Module] = [_scaled(nn.Conv2d(shape[0], widths[0], 1, bias=False))]
         layers += _blocks(widths[0], depth, len(widths), expansion, group_size)
         for narrow, wide in pairwise(widths):
-            layers += [Halve(), _resize(narrow, wide)]
+            layers += [_Halve(), _resize(narrow, wide)]
             layers += _blocks(wide, depth, len(widths), expansion, group_size)
         self.layers = nn.Sequential(*layers)
         self.basis = nn.Parameter(torch.randn(widths[-1], *base) / math.sqrt(math.prod(base)))
@@ -129,22 +130,14 @@ class R3GANDiscriminator(Discriminator):
         return logits
 
 
-class Double(nn.Module):
-    """Twice the height and width, by the filter [1, 2, 1] in each direction, zeros outside."""
-
+class _Double(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        """Shape (batch, channels, height, width) to (batch, channels, 2 height, 2 width)."""
-        # Repeating the pixels is the filter [1, 1]; two boxes make [1, 2, 1].
-        repeated = interpolate(x, scale_factor=2.0, mode="nearest")
-        return avg_pool2d(pad(repeated, (1, 0, 1, 0)), 2, 1)
+        return double(x, boxes=2)
 
 
-class Halve(nn.Module):
-    """Half the height and width, by the filter [1, 2, 1] in each direction, zeros outside."""
-
+class _Halve(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        """Shape (batch, channels, height, width) to (batch, channels, height / 2, width / 2)."""
-        return avg_pool2d(avg_pool2d(pad(x, (1, 0, 1, 0)), 2, 1), 2)
+        return halve(x, boxes=2)
 
 
 class _Block(nn.Module):

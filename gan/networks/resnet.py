@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, interpolate, max_pool2d, relu
+from torch.nn.functional import max_pool2d, relu
 
 from gan.errors import GanError
 from gan.networks.interface import (
@@ -28,6 +28,7 @@ from gan.networks.interface import (
     one_of,
     spectrally_normalise,
 )
+from gan.networks.resampling import double, halve
 
 
 class ResNetGenerator(Generator):
@@ -120,7 +121,7 @@ class ResNetDiscriminator(Discriminator):
         widths = ladder(width, max_width, halvings)[::-1]
         widths += [widths[-1]] * flat
         blocks: list[nn.Module] = [
-            _DownBlock(a, b, halve=i < halvings, first=i == 0)
+            _DownBlock(a, b, down=i < halvings, first=i == 0)
             for i, (a, b) in enumerate(pairwise((shape[0], *widths)))
         ]
         heights = [shape[1] >> min(i, halvings) for i in range(1, n + 2)]
@@ -148,28 +149,28 @@ class _UpBlock(nn.Module):
         self.shortcut = nn.Conv2d(channels, out, 1)
 
     def forward(self, x: Tensor, labels: Tensor | None) -> Tensor:
-        y = self.conv1(_double(relu(self.norm1(x, labels))))
+        y = self.conv1(double(relu(self.norm1(x, labels))))
         y = self.conv2(relu(self.norm2(y, labels)))
         # The 1x1 convolution and the doubling commute; in this order they are cheaper.
-        out: Tensor = y + _double(self.shortcut(x))
+        out: Tensor = y + double(self.shortcut(x))
         return out
 
 
 class _DownBlock(nn.Module):
     """(ReLU, 3x3, ReLU, 3x3, halve) beside (halve, 1x1); the first block starts without ReLU."""
 
-    def __init__(self, channels: int, out: int, *, halve: bool, first: bool) -> None:
+    def __init__(self, channels: int, out: int, *, down: bool, first: bool) -> None:
         super().__init__()
-        self.halve, self.first = halve, first
+        self.down, self.first = down, first
         self.conv1 = nn.Conv2d(channels, out, 3, 1, 1)
         self.conv2 = nn.Conv2d(out, out, 3, 1, 1)
-        learned = halve or channels != out
+        learned = down or channels != out
         self.shortcut = nn.Conv2d(channels, out, 1) if learned else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv2(relu(self.conv1(x if self.first else relu(x))))
-        if self.halve:
-            x, y = avg_pool2d(x, 2), avg_pool2d(y, 2)
+        if self.down:
+            x, y = halve(x), halve(y)
         out: Tensor = y + self.shortcut(x)
         return out
 
@@ -213,7 +214,7 @@ class _SelfAttention(nn.Module):
         value = max_pool2d(self.value(x), 2).flatten(2)
         # Written out, since the fused attention cannot be differentiated twice.
         weights = torch.softmax(query.transpose(1, 2) @ key, dim=2)
-        attended = (value @ weights.transpose(1, 2)).view(len(x), -1, *x.shape[2:])
+        attended = (value @ weights.transpose(1, 2)).view(x.shape[0], -1, *x.shape[2:])
         change: Tensor = self.strength * self.out(attended)
         return x + change
 
@@ -231,10 +232,6 @@ def _with_attention(
         )
     after = heights.index(height)
     return [*blocks[: after + 1], _SelfAttention(widths[after]), *blocks[after + 1 :]]
-
-
-def _double(x: Tensor) -> Tensor:
-    return interpolate(x, scale_factor=2.0, mode="nearest")
 
 
 def _initialise(network: nn.Module) -> None:

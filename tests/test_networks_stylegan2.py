@@ -1,0 +1,170 @@
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from gan.errors import GanError
+from gan.networks import build_discriminator, build_generator, count_parameters
+from gan.networks.resampling import blur
+
+
+def stylegan2(shape=(3, 16, 16), **options):
+    tiny = {"z_dim": 6, "width": 4, "style_dim": 8, "mapping_layers": 2}
+    return build_generator("stylegan2", shape, **tiny | options)
+
+
+def test_stylegan2_has_the_papers_parameters_at_256():
+    with torch.device("meta"):
+        generator = build_generator("stylegan2", (3, 256, 256))
+        discriminator = build_discriminator("stylegan2", (3, 256, 256))
+    # As published for configuration F at this size: 24.767M and 24.001M.
+    assert count_parameters(generator) == 24_767_458
+    assert count_parameters(discriminator) == 24_001_089
+    assert generator.synthesis.num_styles == 14
+    assert count_parameters(generator.mapping) == 8 * (512 * 512 + 512)
+
+
+@pytest.mark.parametrize("upsample", [False, True])
+def test_modulation_is_a_kernel_for_each_image(upsample):
+    layers = [layer for layer in stylegan2().modules() if hasattr(layer, "demodulate")]
+    conv = next(each for each in layers if each.demodulate and each.upsample == upsample).double()
+    x = torch.randn(3, conv.weight.shape[1], 4, 4, dtype=torch.float64)
+    w = torch.randn(3, 8, dtype=torch.float64)
+    expected = []
+    for image, style in zip(x, conv.style(w), strict=True):
+        kernel = conv.scale * conv.weight * style[:, None, None]
+        kernel = kernel / (kernel.square().sum((1, 2, 3), keepdim=True) + 1e-8).sqrt()
+        if upsample:
+            y = nn.functional.conv_transpose2d(image[None], kernel.transpose(0, 1), stride=2)
+            y = 4 * blur(nn.functional.pad(y, (1, 1, 1, 1)), 3)
+        else:
+            y = nn.functional.conv2d(image[None], kernel, padding=1)
+        expected.append(y)
+    assert_close(conv(x, w), torch.cat(expected))
+
+
+def test_demodulated_feature_maps_have_unit_variance_whatever_the_style():
+    conv = stylegan2(width=64).synthesis.convolutions[0].conv
+    x = torch.randn(2, conv.weight.shape[1], 32, 32)
+    for scale in (0.1, 10.0):
+        y = conv(x, scale * torch.randn(2, 8))[:, :, 1:-1, 1:-1]
+        assert y.std().item() == pytest.approx(1, rel=0.05)
+
+
+def test_a_latent_is_one_image_in_eval_mode_and_many_in_training():
+    generator = stylegan2()
+    z = torch.randn(2, 6)
+    for layer in generator.synthesis.convolutions:
+        nn.init.ones_(layer.strength)
+    assert not torch.equal(generator(z), generator(z))
+    generator.eval()
+    assert torch.equal(generator(z), generator(z))
+
+
+def test_noise_is_added_to_every_convolution_in_training():
+    generator = stylegan2(style_mixing=0)
+    z = torch.randn(2, 6)
+    assert torch.equal(generator(z), generator(z))  # its strength is learned from zero
+    for layer in generator.synthesis.convolutions:
+        nn.init.ones_(layer.strength)
+        assert not torch.equal(generator(z), generator(z))
+        nn.init.zeros_(layer.strength)
+
+
+def test_style_mixing_changes_the_fine_styles_and_keeps_the_coarse_ones():
+    generator = stylegan2(style_mixing=1.0)
+    seen = []
+    generator.synthesis.forward = lambda styles: seen.append(styles)
+    z = torch.randn(64, 6)
+    generator(z)
+    kept = (seen[0] == generator.mapping(z)[:, None]).all(2)  # (batch, layers)
+    coarse = kept.sum(1)
+    assert all(row[:n].all() for row, n in zip(kept, coarse, strict=True))
+    assert set(coarse.tolist()) == set(range(1, generator.synthesis.num_styles))
+    generator.style_mixing = 0.25
+    generator(z)
+    share = (seen[1] == generator.mapping(z)[:, None]).all(2).all(1).float().mean()
+    assert 0.5 < share < 0.95
+    generator.eval()
+    generator(z)
+    assert torch.equal(seen[2], generator.mapping(z)[:, None].expand_as(seen[2]))
+
+
+def test_truncation_moves_the_styles_towards_their_average():
+    generator = stylegan2()
+    z = torch.randn(512, 6)
+    for _ in range(3):
+        generator(z)
+    w = generator.mapping(z)
+    assert_close(generator.average_style, (1 - 0.998**3) * w.mean(0))
+    generator.eval()
+    before = generator.average_style.clone()
+    images = {psi: generator(z[:2], truncation=psi) for psi in (0.0, 0.5, 1.0)}
+    assert torch.equal(generator.average_style, before)
+    assert torch.equal(images[1.0], generator(z[:2]))
+    assert_close(images[0.0][0], images[0.0][1])
+    halfway = torch.lerp(before, w[:2], 0.5)[:, None].expand(-1, generator.synthesis.num_styles, -1)
+    assert_close(images[0.5], generator.synthesis(halfway))
+
+
+def test_the_path_from_styles_to_images_can_be_differentiated_twice():
+    generator = stylegan2()
+    w = generator.mapping(torch.randn(2, 6))
+    styles = w[:, None].repeat(1, generator.synthesis.num_styles, 1)
+    images = generator.synthesis(styles)
+    noise = torch.randn_like(images)
+    (gradient,) = torch.autograd.grad((images * noise).sum(), styles, create_graph=True)
+    gradient.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in generator.mapping.parameters())
+
+
+def deviation(x, group_size):
+    layers = build_discriminator("stylegan2", (1, 8, 8), width=4, group_size=group_size).layers
+    layer = next(each for each in layers if hasattr(each, "group_size"))
+    out = layer(x)
+    assert torch.equal(out[:, :-1], x)
+    assert torch.equal(out[:, -1:], out[:, -1:, :1, :1].expand_as(out[:, -1:]))
+    return out[:, -1, 0, 0]
+
+
+def test_the_discriminator_sees_the_deviation_of_each_group():
+    x = torch.randn(8, 4, 3, 5)
+    groups = [x[:4], x[4:]]
+    expected = [group.std(0, correction=0).mean() for group in groups]
+    assert_close(deviation(x, 4), torch.stack(expected).repeat_interleave(4))
+    # cut into micro-batches of whole groups it sees the same
+    assert_close(deviation(x, 4), torch.cat([deviation(group, 4) for group in groups]))
+    assert_close(deviation(x[:1].repeat(4, 1, 1, 1), 4), torch.full((4,), 1e-4))
+
+
+@pytest.mark.parametrize(("batch", "group"), [(6, 3), (2, 2), (7, 1), (1, 1), (8, 4)])
+def test_a_batch_that_is_no_multiple_of_the_group_has_smaller_groups(batch, group):
+    x = torch.randn(batch, 4, 4, 4)
+    assert_close(deviation(x, 4), deviation(x, group))
+    assert len(set(deviation(x, 4).tolist())) == (batch // group if group > 1 else 1)
+
+
+def test_the_learning_rate_is_equalised():
+    discriminator = build_discriminator("stylegan2", (1, 16, 16), width=16)
+    generator = stylegan2(style_dim=64)
+    for layer in discriminator.layers:
+        if hasattr(layer, "weight"):
+            assert layer.weight.std().item() == pytest.approx(1, rel=0.2)
+    first = generator.mapping.layers[0]
+    assert first.weight.std().item() == pytest.approx(100, rel=0.2)
+    assert first.scale == pytest.approx(0.01 / 6**0.5)
+    assert_close(generator.synthesis.to_pixels[0].conv.style.bias, torch.ones(16))
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "message"),
+    [
+        (build_generator, {"style_mixing": 1.5}, "generator.style_mixing: 1.5 is no probability"),
+        (build_generator, {"mapping_layers": 0}, "generator.mapping_layers: 0 is below 1"),
+        (build_discriminator, {"group_size": 0}, "discriminator.group_size: 0 is below 1"),
+    ],
+)
+def test_stylegan2_options_that_cannot_be(build, options, message):
+    with pytest.raises(GanError) as error:
+        build("stylegan2", (3, 16, 16), width=4, **options)
+    assert str(error.value) == message
