@@ -23,7 +23,8 @@ LAYERS = [
     {"config"},
     {"flags", "presets"},
     {"augment", "chance", "losses", "networks", "optimizers", "penalties"},
-    {"checkpoint", "data", "ema", "export", "gallery", "metrics", "player", "sampling", "tracking"},
+    {"checkpoint", "data", "ema", "export", "gallery", "hub", "metrics", "player", "portable"}
+    | {"sampling", "tracking"},
     {"steps"},
     {"build"},
     {"guard", "report", "state"},
@@ -31,7 +32,10 @@ LAYERS = [
     {"__init__", "cli"},
     {"__main__"},
 ]
-LISTED = {("metrics", "sampling"), ("export", "sampling"), ("gallery", "sampling")}
+LISTED = {
+    *((name, "sampling") for name in ("export", "gallery", "metrics", "portable")),
+    ("hub", "export"),
+}
 """The imports inside one layer that the plan allows."""
 
 NO_TORCH = {"errors", "schedules", "serial", "config", "presets"}
