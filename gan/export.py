@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from gan import hub
 from gan.errors import CheckpointError, GanError
 from gan.networks import build_generator
 from gan.sampling import unwrap
@@ -30,6 +31,7 @@ from gan.sampling import unwrap
 VERSION = 1
 """Version of the format. Files of a newer version are refused."""
 KIND = "gan-toolkit generator"
+FILES = ("config.json", "model.safetensors")
 _WRAPPERS = re.compile(r"^(?:_orig_mod\.|module\.)+|(?<=\.)_orig_mod\.")
 
 
@@ -83,15 +85,17 @@ def load_generator(path: Path | str) -> nn.Module:
     """Rebuild an exported generator.
 
     Args:
-        path: the folder, or a run folder that has one.
+        path: the folder, or a run folder that has one, or a name on the Hugging Face hub,
+            `owner/name`, optionally with `@revision`.
 
     Returns:
         The generator on the CPU, in eval mode, with attributes z_dim, num_classes and shape.
 
     Raises:
         CheckpointError: no such folder, another kind of folder, damaged files, or a newer format.
+        GanError: the hub has no such generator, or cannot be reached.
     """
-    folder, config = _open(Path(path))
+    folder, config = _open(_local(path))
     file = folder / "model.safetensors"
     try:
         weights = file.read_bytes()
@@ -125,7 +129,35 @@ def generator_config(path: Path | str) -> dict[str, Any]:
     Raises:
         CheckpointError: as `load_generator`, without looking at the weights.
     """
-    return _open(Path(path))[1]
+    return _open(_local(path))[1]
+
+
+def push_generator(path: Path | str, name: str, *, private: bool = True) -> str:
+    """Upload an exported generator to the Hugging Face hub, after loading it once.
+
+    Args:
+        path: the folder, or a run folder that has one.
+        name: owner/name.
+        private: whether a new repository is visible to its owner only.
+
+    Returns:
+        Address of its page.
+
+    Raises:
+        CheckpointError: as `load_generator`.
+        GanError: no token, no network, or the hub refuses.
+    """
+    folder, _ = _open(Path(path))
+    load_generator(folder)
+    return hub.push(folder, name, (*FILES, "README.md", "*.png"), private=private)
+
+
+def _local(path: Path | str) -> Path:
+    name, _, revision = str(path).partition("@")
+    here = Path(path).exists() or Path(path).parent.exists()  # runs/digits-01 is a slip of the pen
+    if isinstance(path, str) and not here and hub.is_hub_name(name):
+        return hub.pull(name, FILES, revision or None)
+    return Path(path)
 
 
 def _open(path: Path) -> tuple[Path, dict[str, Any]]:

@@ -23,8 +23,8 @@ LAYERS = [
     {"config"},
     {"flags", "presets"},
     {"augment", "chance", "losses", "networks", "optimizers", "penalties"},
-    {"checkpoint", "data", "ema", "export", "gallery", "hub", "metrics", "player", "portable"}
-    | {"sampling", "tracking"},
+    {"card", "checkpoint", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
+    | {"portable", "sampling", "tracking"},
     {"steps"},
     {"build"},
     {"guard", "report", "state"},
@@ -34,7 +34,7 @@ LAYERS = [
 ]
 LISTED = {
     *((name, "sampling") for name in ("export", "gallery", "metrics", "portable")),
-    ("hub", "export"),
+    ("export", "hub"),
 }
 """The imports inside one layer that the plan allows."""
 
