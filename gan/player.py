@@ -124,9 +124,11 @@ class Player:
                 "give every network an optimizer of its own"
             )
         if self.scheduler is not None:
-            scheduled = getattr(self.scheduler, "optimizer", None)
+            scheduled: Any = getattr(self.scheduler, "optimizer", None)
             if getattr(scheduled, "optimizer", scheduled) is not self.optimizer:
                 raise ConfigError(f"{name}: its scheduler belongs to another optimizer")
+            # One built on a prepared optimizer would warn that the wrapper never steps.
+            scheduled._opt_called = True
         inner = _uncompiled(self.model)
         if accelerator.num_processes > 1 and not isinstance(inner, DistributedDataParallel):
             raise ConfigError(
