@@ -253,7 +253,7 @@ def test_a_cache_folder_that_cannot_be_written(photos: Path, cache: Path) -> Non
 def test_a_full_disk_says_so(photos: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs: /dev/full")
-    items = FileItems(photos, [f"{index:03}.png" for index in range(40)])
+    items = FileItems(str(photos), [f"{index:03}.png" for index in range(40)])
     with pytest.raises(DataError, match=r"cannot be written to /dev/full: .*Make room there"):
         pool.decode_all(items, Target(3, 8, 8), Path("/dev/full"))
 
@@ -309,7 +309,7 @@ def test_a_decoding_process_that_dies_is_named(
 
     monkeypatch.setattr(pool, "_ALONE_SECONDS", 0)
     monkeypatch.setattr(pool, "cores", lambda: 2)
-    items = Deadly(tmp_path, [f"{index}.png" for index in range(64)])
+    items = Deadly(str(tmp_path), [f"{index}.png" for index in range(64)])
     with pytest.raises(DataError) as caught:
         pool.decode_all(items, Target(3, 8, 8), None)
     assert str(caught.value).startswith(

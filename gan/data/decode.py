@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -191,9 +192,8 @@ def _plain(picture: Image.Image, target: Target) -> Image.Image:
         if target.channels == 4:
             return picture
         picture = _composited(picture, target.background)
-    if target.channels == 1 or picture.mode in ("1", "L"):
-        return picture.convert("L")
-    return picture.convert("RGB")
+    mode = "L" if target.channels == 1 or picture.mode in ("1", "L") else "RGB"
+    return picture if picture.mode == mode else picture.convert(mode)  # else copies it all the same
 
 
 def _composited(picture: Image.Image, background: tuple[int, int, int]) -> Image.Image:
@@ -252,17 +252,17 @@ def _resize(picture: Image.Image, box: Box, height: int, width: int) -> Bytes:
     A smaller axis is averaged over the exact area of each new pixel, a larger one is interpolated
     linearly: neither rings, so no value leaves the range of its neighbours.
     """
+    if (box, picture.mode == "F") == ((0, 0, width, height), False):
+        return _planes(picture)
     from_width, from_height = box[2] - box[0], box[3] - box[1]
     blocks = _block(from_width, width), _block(from_height, height)
     if blocks != (1, 1):
         picture = picture.reduce(blocks, box)
     elif box != (0, 0, *picture.size):
         picture = picture.crop(box)
-    pixels = np.asarray(picture)
-    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    if planes.shape[1:] == (height, width) and planes.dtype == np.uint8:
-        return np.ascontiguousarray(planes)
-    values = planes.astype(np.float32)
+    if picture.size == (width, height) and picture.mode != "F":
+        return _planes(picture)
+    values = _planes(picture).astype(np.float32)
     if len(values) == 4:  # colour counts as much as it can be seen
         values[:3] *= values[3] / 255
     values = values @ _weights(from_width, width, blocks[0]).T
@@ -270,6 +270,14 @@ def _resize(picture: Image.Image, box: Box, height: int, width: int) -> Bytes:
     if len(values) == 4:
         values[:3] *= 255 / np.maximum(values[3], 0.5)
     return np.rint(np.minimum(values, 255)).astype(np.uint8)
+
+
+def _planes(picture: Image.Image) -> npt.NDArray[Any]:
+    """Return the pixels of a picture in mode L, F, RGB or RGBA, (channels, height, width)."""
+    kind = np.float32 if picture.mode == "F" else np.uint8
+    pixels = np.frombuffer(picture.tobytes(), kind)
+    rows = pixels.reshape(picture.height, picture.width, -1)
+    return np.ascontiguousarray(rows.transpose(2, 0, 1))
 
 
 def _block(length: int, new: int) -> int:

@@ -6,12 +6,9 @@ process. numpy and Pillow only.
 
 from __future__ import annotations
 
-import os
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,17 +65,19 @@ class FileItems(Items):
     Attributes:
         root: the folder.
         names: their paths below it, with forward slashes.
+        strange: those that are no plain files, such as pipes, whose reading might never end.
     """
 
-    root: Path
+    root: str
     names: Sequence[str]
+    strange: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.names)
 
     def take(self, chosen: slice | Sequence[int]) -> FileItems:
         """Return some of the files."""
-        return FileItems(self.root, pick(self.names, chosen))
+        return FileItems(self.root, pick(self.names, chosen), self.strange)
 
     def name(self, index: int) -> str:
         """Return its path below the folder."""
@@ -86,12 +85,12 @@ class FileItems(Items):
 
     def pictures(self, index: int) -> tuple[Image.Image, ...]:
         """Read one file."""
-        path = os.path.join(self.root, self.names[index])
+        name = self.names[index]
+        if name in self.strange:
+            raise UnreadableError("not a regular file")
         try:
-            if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would never end
-                raise UnreadableError("not a regular file")
-            with open(path, "rb") as file:
-                data = file.read()
+            with open(f"{self.root}/{name}", "rb", buffering=0) as file:
+                data = file.readall()
         except OSError as error:
             raise UnreadableError(error.strerror or str(error)) from error
         return (open_picture(data),)

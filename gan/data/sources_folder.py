@@ -24,7 +24,7 @@ def folder_tree(path: Path) -> Tree:
     """
     walk = _Walk(str(path))
     walk.visit("", frozenset())
-    items = FileItems(path, walk.images)
+    items = FileItems(str(path), walk.images, frozenset(walk.strange))
     name = path.resolve().name or str(path)
     return Tree(
         name,
@@ -44,6 +44,7 @@ class _Walk:
         self.root = root
         self.images: list[str] = []
         self.others: list[str] = []
+        self.strange: list[str] = []
         self.identity: list[tuple[str, int, int]] = []
 
     def visit(self, below: str, above: frozenset[tuple[int, int]]) -> None:
@@ -69,10 +70,20 @@ class _Walk:
             if _is_folder(entry):
                 self.visit(name, above | {identity})
             elif is_image(name):
-                self.images.append(name)
-                self.identity.append((name, *_size_and_time(entry)))
+                self._take(entry, name)
             else:
                 self.others.append(name)
+
+    def _take(self, entry: os.DirEntry[str], name: str) -> None:
+        self.images.append(name)
+        try:
+            status = entry.stat()
+        except OSError:  # a link to nowhere is found unreadable when it is decoded
+            self.identity.append((name, -1, -1))
+            return
+        self.identity.append((name, status.st_size, status.st_mtime_ns))
+        if not stat.S_ISREG(status.st_mode):
+            self.strange.append(name)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -80,11 +91,3 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself
         return False
-
-
-def _size_and_time(entry: os.DirEntry[str]) -> tuple[int, int]:
-    try:
-        status = entry.stat()
-    except OSError:  # a link to nowhere is found unreadable when it is decoded
-        return -1, -1
-    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else (-1, -1)

@@ -95,7 +95,7 @@ def _opened(name: str, kind: str, folder: Path, options: dict[str, Any]) -> Any:
 
 def _celeba(data: Any) -> Source:
     # Forty yes-or-no attributes are no classes: unlabelled.
-    root = Path(data.root, data.base_folder, "img_align_celeba")
+    root = str(Path(data.root, data.base_folder, "img_align_celeba"))
     names = list(data.filename)
     return Source("celeba", FileItems(root, names), fingerprint_of("celeba", names))
 

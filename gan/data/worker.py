@@ -51,6 +51,7 @@ def decode_stretch(
             cannot be read.
     """
     outcome = Outcome()
+    met: Counter[tuple[str, bool, tuple[int, int]]] = Counter()
     nothing = np.zeros((items.parts * target.channels, target.height, target.width), np.uint8)
     for index in range(len(items)):
         try:
@@ -61,9 +62,11 @@ def decode_stretch(
             write(nothing)
             continue
         for picture in pictures:
-            outcome.modes[picture.mode + "+" * has_opacity(picture)] += 1
-            outcome.sizes[f"{picture.width}x{picture.height}"] += 1
+            met[picture.mode, has_opacity(picture), picture.size] += 1
         write(planes[0] if len(planes) == 1 else np.concatenate(planes))
+    for (mode, opacity, (width, height)), count in met.items():
+        outcome.modes[mode + "+" * opacity] += count
+        outcome.sizes[f"{width}x{height}"] += count
     return outcome
 
 
