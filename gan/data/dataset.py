@@ -44,9 +44,9 @@ class Stored:
             pixels: shape (count, channels, height, width).
         """
         mapped: Any = pixels
-        while mapped is not None and not isinstance(mapped, np.memmap):
+        while isinstance(mapped.base, np.ndarray):  # a part of a map calls itself one too
             mapped = mapped.base
-        if mapped is None or mapped.filename is None:
+        if not isinstance(mapped, np.memmap) or mapped.filename is None:
             return None
         count, channels, height, width = pixels.shape
         last = channels > 1 and pixels.strides[1] == 1

@@ -217,7 +217,10 @@ def _find(source: str, options: Options) -> Source:
 
         return folder_tree(path).source(options.split, options.labels, options.pairs)
     from gan.data.archive import is_archive
+    from gan.data.sources_array import array_source, is_array
 
+    if is_array(path):
+        return array_source(path, options.split, options.labels)
     if is_archive(path):
         from gan.data.sources_archive import archive_tree
 

@@ -1,0 +1,232 @@
+"""Images in one array: .npy and .npz files, mapped instead of read wherever that can be."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gan.data.items import ArrayItems
+from gan.data.sources import Labels, Source, class_labels, fingerprint_of
+from gan.errors import DataError
+
+Array = npt.NDArray[Any]
+
+_TEST = ("test", "val")
+_IMAGE_NAMES = ("image", "img", "x", "data", "arr_0")
+_LABEL_NAMES = ("label", "y", "target", "class", "arr_1")
+_CHANNELS = (1, 3, 4)
+
+
+def array_source(path: Path, split: str, labels: str) -> Source:
+    """Open images in an .npy or .npz file.
+
+    Args:
+        path: the file: images of shape (count, height, width), (count, height, width, channels)
+            or (count, channels, height, width), and in an .npz possibly labels.
+        split: "train" or "test"; in an .npz, arrays whose name has "test" or "val" are the latter.
+        labels: "none", "auto", or an .npy of one whole number an image.
+
+    Raises:
+        DataError: if there are no such arrays, or their values have no known range.
+    """
+    try:
+        found = _arrays(path)
+        name, image_entry = _images(path, found, split)
+        pixels = _channels_first(path, name, image_entry.load())
+        numbers = None
+        if labels.endswith(".npy"):
+            numbers = _label_file(Path(labels).expanduser(), len(pixels))
+        elif labels != "none":
+            numbers = _labels(path, found, split, len(pixels))
+    except (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, struct.error) as error:
+        raise DataError(f"data: {path} cannot be read as an array of images: {error}") from error
+    low, high, notes = _range(path, pixels)
+    status = path.stat()
+    identity = fingerprint_of(path.name, status.st_size, status.st_mtime_ns, name)
+    source = Source(path.name, ArrayItems(pixels, low, high), identity, notes=notes)
+    if numbers is not None:
+        source.labels, source.class_names = numbers
+    return source
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Entry:
+    """An array in a file, not read yet."""
+
+    path: Path
+    member: str | None
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def load(self) -> Array:
+        """Map it, or read it where it is compressed."""
+        if self.member is None:
+            mapped: Array = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            return mapped
+        with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
+            info = archive.getinfo(self.member)
+            if info.compress_type != zipfile.ZIP_STORED:
+                return np.lib.format.read_array(file, allow_pickle=False)
+            shape, fortran, dtype = _header(file)
+            start = _start_of(self.path, info) + file.tell()
+        order = "F" if fortran else "C"
+        return np.memmap(self.path, dtype, "r", start, shape, order)  # type: ignore[call-overload, no-any-return]
+
+
+def _arrays(path: Path) -> dict[str, _Entry]:
+    if not zipfile.is_zipfile(path):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return {"": _Entry(path, None, array.shape, array.dtype)}
+    found = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            with archive.open(member) as file:
+                shape, _, dtype = _header(file)
+            found[member.removesuffix(".npy")] = _Entry(path, member, shape, dtype)
+    return found
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in read:
+        raise ValueError(f"version {version} of the .npy format is not known")
+    shape, fortran, dtype = read[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are never loaded")
+    return shape, fortran, dtype
+
+
+def _start_of(path: Path, info: zipfile.ZipInfo) -> int:
+    with open(path, "rb") as file:
+        file.seek(info.header_offset)
+        name, extra = struct.unpack("<26xHH", file.read(30))
+    return int(info.header_offset + 30 + name + extra)
+
+
+def is_array(path: Path) -> bool:
+    """Whether a file holds arrays, by the ending of its name."""
+    return path.suffix.lower() in (".npy", ".npz")
+
+
+# --- choosing ------------------------------------------------------------------------------------
+
+
+def _of_split(found: dict[str, _Entry], split: str) -> dict[str, _Entry]:
+    test = {name: entry for name, entry in found.items() if any(t in name.lower() for t in _TEST)}
+    if split == "test":
+        return test
+    return {name: entry for name, entry in found.items() if name not in test}
+
+
+def _images(path: Path, found: dict[str, _Entry], split: str) -> tuple[str, _Entry]:
+    here = {n: e for n, e in _of_split(found, split).items() if len(e.shape) in (3, 4)}
+    if len(here) > 1:
+        named = {n: e for n, e in here.items() if any(word in n.lower() for word in _IMAGE_NAMES)}
+        here = named or here
+    if len(here) == 1:
+        return next(iter(here.items()))
+    listed = ", ".join(f"{name or 'the array'} {entry.shape}" for name, entry in found.items())
+    if split == "test" and not here:
+        raise DataError(f"split: {path} has no test split ({listed}). Use split train.")
+    what = "several arrays that may be images" if here else "no array of images"
+    raise DataError(
+        f"data: {path} holds {what}: {listed}. Images have the shape (count, height, width), "
+        f"(count, height, width, channels) or (count, channels, height, width); save them alone, "
+        f"or under the name images."
+    )
+
+
+def _labels(
+    path: Path, found: dict[str, _Entry], split: str, count: int
+) -> tuple[Labels, tuple[str, ...]] | None:
+    fitting = {
+        name: entry
+        for name, entry in _of_split(found, split).items()
+        if entry.shape in ((count,), (count, 1)) and entry.dtype.kind in "iu"
+    }
+    if len(fitting) > 1:
+        named = {
+            n: e for n, e in fitting.items() if any(word in n.lower() for word in _LABEL_NAMES)
+        }
+        fitting = named or fitting
+    if len(fitting) > 1:
+        raise DataError(
+            f"labels: {path} holds several arrays that may be labels: {', '.join(fitting)}. "
+            f"Save one of them, under the name labels, or use labels none."
+        )
+    for entry in fitting.values():
+        return class_labels([str(value) for value in entry.load().ravel().tolist()])
+    return None
+
+
+def _label_file(path: Path, count: int) -> tuple[Labels, tuple[str, ...]]:
+    numbers = np.load(path, allow_pickle=False)
+    if numbers.shape not in ((count,), (count, 1)) or numbers.dtype.kind not in "iu":
+        raise DataError(
+            f"labels: {path} holds {numbers.dtype} of shape {numbers.shape}; it needs {count} "
+            f"whole numbers, one an image."
+        )
+    return class_labels([str(value) for value in numbers.ravel().tolist()])
+
+
+# --- meaning -------------------------------------------------------------------------------------
+
+
+def _channels_first(path: Path, name: str, array: Array) -> Array:
+    """Return the same values in the order (count, channels, height, width)."""
+    if 0 in array.shape:
+        raise DataError(f"data: {path}: {name or 'the array'} of shape {array.shape} is empty.")
+    if array.ndim == 3:
+        return array[:, None]
+    first, last = array.shape[1] in _CHANNELS, array.shape[3] in _CHANNELS
+    if first and last:  # only tiny images leave a doubt: take what is nearer to a square
+        _, one, two, three = array.shape
+        last = abs(one - two) <= abs(two - three)
+    elif not first and not last:
+        raise DataError(
+            f"data: {path}: {name or 'the array'} of shape {array.shape} has no axis of 1, 3 or 4 "
+            f"channels, neither second nor last."
+        )
+    return array.transpose(0, 3, 1, 2) if last else array
+
+
+def _range(path: Path, pixels: Array) -> tuple[float, float, tuple[str, ...]]:
+    """Return the values that mean black and white, and a note if they had to be found."""
+    if pixels.dtype == np.uint8:
+        return 0, 255, ()
+    if pixels.dtype.kind == "b":
+        return 0, 1, ()
+    if pixels.dtype.kind not in "iuf":
+        raise DataError(f"data: {path}: values of type {pixels.dtype} are no images.")
+    low, high = _extremes(pixels)
+    ranges = [(0, 1), (-1, 1), (0, 255), (0, 65535)] if pixels.dtype.kind == "f" else [
+        (0, 255), (0, 65535)]  # fmt: skip
+    for bottom, top in ranges:
+        if bottom <= low and high <= top:  # never true of NaN
+            found = f"values from {low:g} to {high:g} are taken to lie between {bottom} and {top}"
+            return bottom, top, (found,)
+    words = ", ".join(f"{bottom} to {top}" for bottom, top in ranges)
+    raise DataError(
+        f"data: {path}: values of type {pixels.dtype} from {low:g} to {high:g} are in none of the "
+        f"ranges {words}. Scale them, or save them as uint8."
+    )
+
+
+def _extremes(pixels: Array) -> tuple[float, float]:
+    step = max(1, (16 << 20) // pixels[:1].nbytes)
+    parts = [pixels[start : start + step] for start in range(0, len(pixels), step)]
+    lows, highs = [float(part.min()) for part in parts], [float(part.max()) for part in parts]
+    return float(np.min(lows)), float(np.max(highs))  # unlike min(), these keep a NaN

@@ -1,0 +1,195 @@
+"""Images in .npy and .npz files: layouts, ranges, labels, splits."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gan.data import open_data
+from gan.data.dataset import Stored
+from gan.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("GAN_CACHE", str(folder))
+    return folder
+
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 3, 6, 9), np.uint8)
+
+
+def saved(folder: Path, array: np.ndarray, name: str = "a.npy") -> str:
+    np.save(folder / name, array)
+    return str(folder / name)
+
+
+@pytest.mark.parametrize("layout", ["channels first", "channels last"])
+@pytest.mark.parametrize("kind", ["npy", "npz", "compressed npz"])
+def test_layouts_and_files(layout: str, kind: str, tmp_path: Path, cache: Path) -> None:
+    array = IMAGES if layout == "channels first" else IMAGES.transpose(0, 2, 3, 1)
+    array = np.ascontiguousarray(array)
+    path = tmp_path / f"a.{kind[-3:]}"
+    if kind == "npy":
+        np.save(path, array)
+    else:
+        save = np.savez if kind == "npz" else np.savez_compressed
+        save(path, images=array, labels=np.array([[7], [5], [5], [9], [7]]))
+    data = open_data(str(path))
+    assert torch.equal(data.__getitems__(range(5))[0], torch.from_numpy(IMAGES))
+    assert data.num_classes == (0 if kind == "npy" else 3)
+    if kind != "npy":
+        assert data.class_names == ("5", "7", "9")
+        assert data.labels.tolist() == [1, 0, 0, 2, 1]
+    assert len(pickle.dumps(data)) < 4000 or kind == "compressed npz"
+    assert torch.equal(pickle.loads(pickle.dumps(data))[4][0], data[4][0])
+    assert os.listdir(cache) == []  # nothing to prepare
+
+
+def test_mapped_arrays_are_not_read() -> None:
+    assert Stored.of(IMAGES) is None
+
+
+def test_a_slice_of_a_mapped_array_is_found_again(tmp_path: Path) -> None:
+    path = saved(tmp_path, IMAGES)
+    mapped = np.load(path, mmap_mode="r")
+    stored = Stored.of(mapped[2:4])
+    assert stored is not None
+    assert torch.equal(stored.open(), torch.from_numpy(IMAGES[2:4]))
+    assert Stored.of(mapped[:, :, ::2]) is None
+
+
+def test_grey_images_without_a_channel_axis(tmp_path: Path) -> None:
+    data = open_data(saved(tmp_path, IMAGES[:, 0]))
+    assert data.shape == (1, 6, 9)
+    assert torch.equal(data.images[:, 0], torch.from_numpy(IMAGES[:, 0]))
+
+
+@pytest.mark.parametrize(("shape", "expected"), [
+    ((2, 3, 8, 8), (3, 8, 8)), ((2, 8, 8, 4), (4, 8, 8)), ((2, 4, 4, 3), (3, 4, 4)),
+    ((2, 3, 4, 4), (3, 4, 4)), ((2, 1, 28, 1), (1, 1, 28)),
+])  # fmt: skip
+def test_which_axis_holds_the_channels(
+    shape: tuple[int, ...], expected: tuple[int, ...], tmp_path: Path
+) -> None:
+    assert open_data(saved(tmp_path, np.zeros(shape, np.uint8))).shape == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "expected"),
+    [
+        ("float32", [0.0, 0.2, 1.0], [0, 51, 255]),
+        ("float64", [-1.0, 0.0, 1.0], [0, 128, 255]),
+        ("float16", [0, 51, 255], [0, 51, 255]),
+        ("uint16", [0, 257 * 51, 65535], [0, 51, 255]),
+        ("int64", [0, 51, 255], [0, 51, 255]),
+        ("bool", [0, 1, 1], [0, 255, 255]),
+    ],
+)
+def test_values_are_scaled_by_their_range(
+    dtype: str, values: list[float], expected: list[int], tmp_path: Path
+) -> None:
+    array = np.array(values, dtype)[:, None, None] * np.ones((1, 4, 4), dtype)
+    data = open_data(saved(tmp_path, array))
+    assert data.images[:, 0, 1, 2].tolist() == expected
+    low, high = array.min(), array.max()
+    assert (dtype == "bool") == (data.notes == ())
+    if data.notes:
+        assert data.notes[0].startswith(f"values from {low:g} to {high:g} are taken to lie between")
+
+
+@pytest.mark.parametrize("values", [[-3.0, 3.0], [0.0, np.nan], [0.0, np.inf], [0.0, 1e6]])
+def test_values_without_a_known_range(values: list[float], tmp_path: Path) -> None:
+    array = np.array(values, np.float32)[:, None, None] * np.ones((1, 4, 4), np.float32)
+    with pytest.raises(
+        DataError, match=r"values of type float32 from .* are in none of the ranges"
+    ):
+        open_data(saved(tmp_path, array))
+
+
+def test_resized_and_recoloured(tmp_path: Path, cache: Path) -> None:
+    path = saved(tmp_path, np.full((4, 8, 8, 3), (200, 200, 200), np.uint8))
+    data = open_data(path, resolution=(4, 4), channels=1)
+    assert data.shape == (1, 4, 4)
+    assert (data.images == 200).all()
+    assert os.listdir(cache) == []  # so few are made again in no time
+    assert "4 of 4 images have colours and were made grey" in data.notes
+
+
+def test_large_arrays_are_prepared_once(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gan.data.prepare._SMALL", 10)
+    monkeypatch.setattr("gan.data.pool._ALONE_SECONDS", 0)
+    monkeypatch.setattr("gan.data.pool.cores", lambda: 2)
+    random = np.random.default_rng(0).random((200, 4, 4), np.float32)
+    data = open_data(saved(tmp_path, random))
+    assert np.array_equal(data.images[:, 0].numpy(), np.rint(random.astype(float) * 255))
+    assert os.listdir(cache) == ["images"]
+
+
+def test_splits_by_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x_train=IMAGES[:3], y_train=[0, 1, 0], x_test=IMAGES[3:],
+             y_test=[1, 1])  # fmt: skip
+    train = open_data(str(tmp_path / "a.npz"))
+    test = open_data(str(tmp_path / "a.npz"), split="test")
+    assert (len(train), train.labels.tolist()) == (3, [0, 1, 0])
+    assert (len(test), test.labels.tolist()) == (2, [0, 0])
+    assert torch.equal(test.images, torch.from_numpy(IMAGES[3:]))
+    with pytest.raises(DataError, match=r"has no test split \(the array \(5, 3, 6, 9\)\)"):
+        open_data(saved(tmp_path, IMAGES), split="test")
+
+
+def test_labels_from_an_array_file(tmp_path: Path) -> None:
+    path = saved(tmp_path, IMAGES)
+    labels = saved(tmp_path, np.array([3, 1, 3, 1, 1]), "labels.npy")
+    assert open_data(path, labels=labels).labels.tolist() == [1, 0, 1, 0, 0]
+    wrong = saved(tmp_path, np.array([3, 1]), "labels.npy")
+    with pytest.raises(DataError, match="it needs 5 whole numbers, one an image"):
+        open_data(path, labels=wrong)
+    with pytest.raises(DataError, match=r"'folders' was asked for, but .* has no such labels"):
+        open_data(path, labels="folders")
+
+
+def test_several_candidates(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", first=IMAGES, second=IMAGES)
+    with pytest.raises(DataError, match=r"holds several arrays that may be images: first \(5, 3"):
+        open_data(str(tmp_path / "a.npz"))
+    np.savez(tmp_path / "a.npz", images=IMAGES, masks=IMAGES, age=range(5), label=[1, 1, 1, 1, 2])
+    assert open_data(str(tmp_path / "a.npz")).class_names == ("1", "2")
+    np.savez(tmp_path / "a.npz", images=IMAGES, age=range(5), height=range(5))
+    with pytest.raises(DataError, match="several arrays that may be labels: age, height"):
+        open_data(str(tmp_path / "a.npz"))
+    assert open_data(str(tmp_path / "a.npz"), labels="none").num_classes == 0
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        (np.zeros((5, 7)), "holds no array of images: the array (5, 7). Images have the shape"),
+        (np.zeros((0, 8, 8)), "the array of shape (0, 8, 8) is empty"),
+        (np.zeros((2, 5, 8, 6)), "has no axis of 1, 3 or 4 channels, neither second nor last"),
+        (np.zeros((2, 8, 8), complex), "values of type complex128 are no images"),
+        (np.array([[[{}]]]), "cannot be read as an array of images: "),
+    ],
+)
+def test_arrays_that_are_no_images(array: np.ndarray, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        open_data(saved(tmp_path, array))
+    assert reason in str(caught.value)
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    path = Path(saved(tmp_path, IMAGES))
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match=r"a\.npy cannot be read as an array of images"):
+        open_data(str(path))
+    (tmp_path / "b.npz").write_bytes(b"hello")
+    with pytest.raises(DataError, match=r"b\.npz cannot be read as an array of images"):
+        open_data(str(tmp_path / "b.npz"))
