@@ -127,10 +127,11 @@ def test_every_class_has_its_own_images_and_logits(family):
             parameter.add_(0.1 * torch.randn_like(parameter))
     z = torch.randn(1, 6).repeat(3, 1)
     images = generator.eval()(z, torch.arange(3))
-    assert not torch.equal(images[0], images[1])
-    assert not torch.equal(images[1], images[2])
+    assert (images[0] - images[1]).abs().max() > 1e-3
+    assert (images[1] - images[2]).abs().max() > 1e-3
     logits = discriminator.eval()(images[:1].repeat(3, 1, 1, 1), torch.arange(3))
-    assert len(set(logits.tolist())) == 3
+    assert logits.unique(sorted=True).diff().min() > 1e-5
+    assert len(logits.unique()) == 3
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])

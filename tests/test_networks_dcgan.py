@@ -30,6 +30,10 @@ def test_dcgan_starts_as_the_paper_says():
         ]
         assert torch.cat(weights).std().item() == pytest.approx(0.02, rel=0.03)
         assert torch.cat(weights).mean().item() == pytest.approx(0, abs=1e-3)
+        norms = [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)]
+        gains = torch.cat([layer.weight for layer in norms])
+        assert gains.mean().item() == pytest.approx(1, abs=0.01)
+        assert gains.std().item() == pytest.approx(0.02, rel=0.3)
     convolution = build_discriminator("dcgan", (3, 16, 16), init="default").features[0]
     assert convolution.weight.std().item() == pytest.approx(1 / 12, rel=0.2)  # U(±1 / sqrt(48))
 

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -5,7 +7,7 @@ from torch.testing import assert_close
 
 from gan.errors import GanError
 from gan.networks import build_discriminator, build_generator, count_parameters
-from gan.networks.resampling import blur
+from gan.networks.resampling import blur, double, halve
 
 
 def stylegan2(shape=(3, 16, 16), **options):
@@ -105,6 +107,36 @@ def test_truncation_moves_the_styles_towards_their_average():
     assert_close(images[0.0][0], images[0.0][1])
     halfway = torch.lerp(before, w[:2], 0.5)[:, None].expand(-1, generator.synthesis.num_styles, -1)
     assert_close(images[0.5], generator.synthesis(halfway))
+
+
+def test_only_the_direction_of_a_latent_counts():
+    generator = stylegan2().eval()
+    z = torch.randn(2, 6)
+    assert_close(generator(3 * z), generator(z), atol=1e-4, rtol=1e-4)
+
+
+def test_images_are_the_sum_of_what_each_resolution_adds():
+    synthesis = stylegan2().eval().synthesis
+    styles = torch.randn(2, synthesis.num_styles, 8)
+    whole = synthesis(styles)
+    parts = []
+    for kept in range(3):
+        part = copy.deepcopy(synthesis)
+        for i, to_pixels in enumerate(part.to_pixels):
+            if i != kept:
+                nn.init.zeros_(to_pixels.conv.weight)
+        parts.append(part(styles))
+    assert_close(sum(parts), whole)
+    first = synthesis.convolutions[0](synthesis.constant.expand(2, -1, -1, -1), styles[:, 0])
+    coarse = synthesis.to_pixels[0](first, styles[:, 1])
+    assert_close(parts[0], double(double(coarse, boxes=3), boxes=3))
+
+
+def test_the_discriminator_blocks_halve_smoothly_beside_their_convolutions():
+    block = build_discriminator("stylegan2", (1, 8, 8), width=4).layers[1]
+    x = torch.randn(2, 4, 8, 8)
+    y = block.conv2(block.conv1(x))
+    assert_close(block(x), (y + block.shortcut(halve(x, boxes=3))) / 2**0.5)
 
 
 def test_the_path_from_styles_to_images_can_be_differentiated_twice():
