@@ -15,11 +15,11 @@ def stylegan2(shape=(3, 16, 16), **options):
     return build_generator("stylegan2", shape, **tiny | options)
 
 
-def test_stylegan2_has_the_papers_parameters_at_256():
+def test_stylegan2_has_the_published_parameters_at_256():
     with torch.device("meta"):
         generator = build_generator("stylegan2", (3, 256, 256))
         discriminator = build_discriminator("stylegan2", (3, 256, 256))
-    # As published for configuration F at this size: 24.767M and 24.001M.
+    # The networks that Karras et al. (arXiv:2006.06676) train at this size: 24.767M and 24.001M.
     assert count_parameters(generator) == 24_767_458
     assert count_parameters(discriminator) == 24_001_089
     assert generator.synthesis.num_styles == 14
@@ -107,6 +107,8 @@ def test_truncation_moves_the_styles_towards_their_average():
     assert_close(images[0.0][0], images[0.0][1])
     halfway = torch.lerp(before, w[:2], 0.5)[:, None].expand(-1, generator.synthesis.num_styles, -1)
     assert_close(images[0.5], generator.synthesis(halfway))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert generator(z[:2], truncation=0.5).isfinite().all()
 
 
 def test_only_the_direction_of_a_latent_counts():

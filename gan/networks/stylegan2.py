@@ -34,8 +34,8 @@ class StyleGAN2Generator(Generator):
     Args:
         shape: (channels, height, width); height and width 2^n * m with m at least 4.
         z_dim: length of z.
-        width: channels at the image's resolution; they double as the resolution halves. The
-            paper's configuration F has 64 at 256x256 for 24.8 million parameters.
+        width: channels at the image's resolution; they double as the resolution halves. 64 at
+            256x256 is the usual network there, of 24.8 million parameters (arXiv:2006.06676).
         max_width: most channels of any feature map.
         style_dim: length of w.
         mapping_layers: layers of the mapping network.
@@ -97,7 +97,7 @@ class StyleGAN2Generator(Generator):
         if self.training:
             self.average_style.lerp_(w.detach().mean(0).to(self.average_style), 0.002)
         if truncation != 1:
-            w = torch.lerp(self.average_style, w, truncation)
+            w = self.average_style + truncation * (w - self.average_style)
         styles = w.unsqueeze(1).expand(-1, self.synthesis.num_styles, -1)
         if self.training and self.style_mixing:
             styles = self._mixed(styles, torch.randn_like(z), labels)
