@@ -122,5 +122,5 @@ class Schedule:
             share = min(max((images_seen - begin) / max(finish - begin, 1e-12), 0.0), 1.0)
             if self.shape == "cosine":
                 share = (1 - math.cos(math.pi * share)) / 2
-            value = self.start + (self.end - self.start) * share
+            value = (1 - share) * self.start + share * self.end  # exact at both ends
         return value * min(images_seen / warmup, 1.0) if warmup > 0 else value
