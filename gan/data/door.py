@@ -8,10 +8,16 @@ from typing import Literal
 
 import torch
 
+from gan.data.archive import is_archive
 from gan.data.cache import parse_size
 from gan.data.dataset import ImageData
+from gan.data.items import PairItems
 from gan.data.prepare import Prepared, Wanted, check_readable, kept_rows, prepare
 from gan.data.sources import NAMED, Source, fingerprint_of, unknown
+from gan.data.sources_archive import archive_tree
+from gan.data.sources_array import array_source, is_array
+from gan.data.sources_folder import folder_tree
+from gan.data.sources_hub import PREFIX, hub_source, is_saved
 from gan.errors import DataError
 
 Fit = Literal["crop", "pad", "stretch"]
@@ -132,6 +138,10 @@ def find(source: str, options: Options) -> Source:
         DataError: if there is no such source, or it lacks what is asked.
     """
     found = _find(source, options)
+    if options.pairs == "side-by-side":
+        found.items = PairItems(found.items, None)
+    elif options.pairs == "folders" and not isinstance(found.items, PairItems):
+        raise DataError(f"pairs: {source!r} has no folders A and B. Use pairs side-by-side.")
     if options.labels == "none":
         found.labels, found.class_names = None, ()
     elif options.labels != "auto" and found.labels is None:
@@ -210,22 +220,18 @@ def _find(source: str, options: Options) -> Source:
 
         return made(name, options.split, options.resolution, options.channels)
     path = Path(source).expanduser()
+    if name.startswith(PREFIX) or is_saved(path):
+        place = source if name.startswith(PREFIX) else str(path)
+        columns = options.image_column, options.label_column
+        return hub_source(place, options.split, options.labels, *columns)
     if not path.exists():
         raise unknown(source)
-    if path.is_dir():
-        from gan.data.sources_folder import folder_tree
-
-        return folder_tree(path).source(options.split, options.labels, options.pairs)
-    from gan.data.archive import is_archive
-    from gan.data.sources_array import array_source, is_array
-
     if is_array(path):
         return array_source(path, options.split, options.labels)
-    if is_archive(path):
-        from gan.data.sources_archive import archive_tree
-
-        return archive_tree(path).source(options.split, options.labels, options.pairs)
-    raise DataError(
-        f"data: {source!r} is a file of no known kind. Give a folder, zip or tar of images, or an "
-        f".npy or .npz array."
-    )
+    if not path.is_dir() and not is_archive(path):
+        raise DataError(
+            f"data: {source!r} is a file of no known kind. Give a folder, zip or tar of images, "
+            f"or an .npy or .npz array."
+        )
+    tree = folder_tree(path) if path.is_dir() else archive_tree(path)
+    return tree.source(options.split, options.labels, pairs=options.pairs == "folders")

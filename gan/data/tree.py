@@ -55,13 +55,13 @@ class Tree:
     others: Sequence[str]
     read: Callable[[str], bytes]
 
-    def source(self, split: str, labels: str, pairs: str) -> Source:
+    def source(self, split: str, labels: str, *, pairs: bool) -> Source:
         """Choose what is used.
 
         Args:
             split: "train" or "test": folders of these names at the top are splits, not classes.
             labels: "auto", "none", "folders" or a file.
-            pairs: "none", "folders" or "side-by-side".
+            pairs: whether to match the images of folders A and B by name.
 
         Raises:
             DataError: if there are no images, or not the labels, pairs or split asked for.
@@ -74,13 +74,11 @@ class Tree:
             notes.append(f"{len(ignored)} other files ignored, such as {ignored[0]}")
         source = Source(self.name, self.items, fingerprint_of(self.identity, split))
         keep, base = self._split(split, notes)
-        if pairs == "folders":
+        if pairs:
             source.items = self._pairs(keep, base)
         else:
             source.items = self.items if len(keep) == len(self.paths) else self.items.take(keep)
             self._label(source, [self.paths[index] for index in keep], base, labels)
-            if pairs == "side-by-side":
-                source.items = PairItems(source.items, None)
         source.notes = tuple(notes)
         return source
 
