@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gan.build import Run as Run
-    from gan.build import build as build
+    from gan.run import Run as Run
+    from gan.run import build as build
     from gan.chance import Chance as Chance
     from gan.checkpoint import newest_checkpoint as newest_checkpoint
     from gan.checkpoint import save_checkpoint as save_checkpoint
@@ -80,8 +80,8 @@ _HOME = {
     "Stream": "gan.data.stream",
     "data_loader": "gan.data.stream",
     # a run, piece by piece
-    "Run": "gan.build",
-    "build": "gan.build",
+    "Run": "gan.run",
+    "build": "gan.run",
     "start": "gan.loop",
     "fit": "gan.loop",
     "train_step": "gan.loop",

@@ -16,7 +16,7 @@ from gan.errors import ConfigError, DivergenceError, GanError
 from gan.presets import PRESETS, preset_config
 
 if TYPE_CHECKING:
-    from gan.build import Run
+    from gan.run import Run
 
 HELP = f"""\
 usage: gan COMMAND [ARGUMENTS]
@@ -104,7 +104,7 @@ def _base(preset: str | None, words: list[str]) -> Config:
         return dataclasses.replace(Config.load(Path(files[-1])), name=None)
     if preset is not None:
         return preset_config(preset)
-    if {"-h", "--help"} & set(words):
+    if _asks_for_help(words):
         return Config()
     raise ConfigError(f"preset: none given; presets: {', '.join(PRESETS)}")
 
@@ -114,7 +114,8 @@ def _resume(words: list[str]) -> int:
     from gan.flags import Resume, parse
     from gan.state import saved_config
 
-    options = parse(Resume, words, "gan resume RUN", Resume(saved_config(folder))).options
+    saved = Config() if _asks_for_help(words) else saved_config(folder)
+    options = parse(Resume, words, "gan resume RUN", Resume(saved)).options
     from gan import fit, resume
 
     run = resume(folder, options)
@@ -147,9 +148,13 @@ def _sample(words: list[str]) -> int:
 def _run_argument(command: str, words: list[str]) -> Path:
     if words and not words[0].startswith("-"):
         return Path(words.pop(0))
-    if {"-h", "--help"} & set(words):
+    if _asks_for_help(words):
         return Path("RUN")
     raise ConfigError(f"gan {command}: name the run folder, as in gan {command} runs/digits-001")
+
+
+def _asks_for_help(words: list[str]) -> bool:
+    return bool({"-h", "--help"} & set(words))
 
 
 def _finish(run: Run, signal_number: int) -> int:

@@ -12,7 +12,7 @@ from types import FrameType
 import torch
 from torch import Tensor
 
-from gan.build import Run
+from gan.run import Run
 from gan.errors import DivergenceError
 
 

@@ -9,7 +9,7 @@ import torch
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
-from gan.build import Run, build
+from gan.run import Run, build
 from gan.chance import Chance
 from gan.config import Config
 from gan.errors import DivergenceError, GanError

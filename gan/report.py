@@ -11,7 +11,7 @@ import yaml
 from tqdm import tqdm
 
 from gan import sampling
-from gan.build import Run
+from gan.run import Run
 from gan.export import save_generator
 from gan.tracking import Tracker
 
@@ -85,12 +85,15 @@ class Reporter:
         )
         for player in (run.generator, run.discriminator):
             values[f"lr/{player.name}"] = player.lr
+            betas = player.optimizer.param_groups[0].get("betas")
+            if betas is not None:
+                values[f"beta2/{player.name}"] = betas[1]
             if player.scaler is not None:
                 values[f"scale/{player.name}"] = player.scaler.get_scale()
                 values[f"skipped/{player.name}"] = player.skipped
         values["ema/half_life"] = run.ema.half_life_at(run.images_seen, run.total_images)
-        if run.config.penalties:
-            values["penalty/gamma"] = run.config.gamma.at(run.images_seen, run.total_images)
+        for penalty in run.config.penalties:
+            values[f"weight/{penalty.name}"] = run.penalty_weight(penalty)
         values["time/images_per_second"] = speed
         self._tracker.scalars(values, run.step)
 

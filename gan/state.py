@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gan.build import Run, build
+from gan.run import Run, build
 from gan.checkpoint import Checkpoint, newest_checkpoint, remove_leftovers, save_checkpoint
 from gan.config import Config
 from gan.errors import CheckpointError, ConfigError, DivergenceError

@@ -26,7 +26,7 @@ LAYERS = [
     {"card", "checkpoint", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
     | {"portable", "sampling", "tracking"},
     {"steps"},
-    {"build"},
+    {"run"},
     {"guard", "report", "state"},
     {"loop", "text_classification"},
     {"__init__", "cli"},

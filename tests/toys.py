@@ -9,7 +9,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gan.build import Run, build
+from gan.run import Run, build
 from gan.config import Config
 from gan.data.dataset import ImageData
 from gan.player import Player
@@ -44,7 +44,7 @@ def points_run(data: ImageData | None = None, **options: Any) -> Run:
         "discriminator": network,
     }
     config = Config.from_dict(options, base=Config.from_dict(base))
-    with mock.patch("gan.build.open_data", return_value=data or points()):
+    with mock.patch("gan.run.open_data", return_value=data or points()):
         return build(config)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from torch import Tensor, nn
 
 from gan.chance import generator_for
-from gan.config import Config, NetworkConfig
+from gan.config import Config, NetworkConfig, Penalty
 from gan.data import ImageData, open_data
 from gan.data.stream import EndlessBatches, Stream, data_loader
 from gan.ema import EMA
@@ -85,20 +86,21 @@ class Run:
         values = torch.stack([self.latest[tag].double() for tag in tags])
         return dict(zip(tags, self.accelerator.reduce(values, "mean"), strict=True))
 
+    def penalty_weight(self, penalty: Penalty) -> float:
+        """Weight of a penalty now, as if it were due at every update."""
+        default = PENALTIES[penalty.name].default_weight
+        schedule = penalty.weight or (self.config.gamma if default is None else Schedule(default))
+        return schedule.at(self.images_seen, self.total_images)
+
     def due_penalties(self) -> Penalties:
         """Penalties of the coming discriminator update, with lazy ones weighted up."""
         update = self.discriminator.updates + self.discriminator.skipped
-        due: dict[str, Any] = {}
-        for penalty in self.config.penalties:
-            if update % penalty.every == 0:
-                row = PENALTIES[penalty.name]
-                default = row.default_weight
-                schedule = penalty.weight or (
-                    self.config.gamma if default is None else Schedule(default)
-                )
-                weight = row.scale * schedule.at(self.images_seen, self.total_images)
-                due[penalty.name] = (weight * penalty.every, row.term)
-        return due
+        return {
+            penalty.name: (row.scale * self.penalty_weight(penalty) * penalty.every, row.term)
+            for penalty in self.config.penalties
+            for row in [PENALTIES[penalty.name]]
+            if update % penalty.every == 0
+        }
 
 
 def build(config: Config) -> Run:
@@ -207,6 +209,8 @@ def build(config: Config) -> Run:
 
 def _accelerator(config: Config) -> Accelerator:
     accelerator = Accelerator(
+        # Unless told of the CPU, Accelerate trains one copy a process there, all unaware.
+        cpu=not torch.accelerator.is_available(),
         mixed_precision=config.mixed_precision,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         step_scheduler_with_optimizer=False,  # a scheduler's unit is an update of its own network
@@ -214,6 +218,12 @@ def _accelerator(config: Config) -> Accelerator:
         kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
     )
     check_accelerator(accelerator)
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if launched != accelerator.num_processes:
+        raise ConfigError(
+            f"{launched} processes were launched, but Accelerate sees {accelerator.num_processes}: "
+            "each would train a run of its own; launch them with torchrun or accelerate launch"
+        )
     return accelerator
 
 

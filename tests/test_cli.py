@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from gan.checkpoint import newest_checkpoint
+from gan.cli import main
+from gan.presets import PRESETS
+
+TINY = [
+    *("--steps", "6", "--batch_size", "16", "--log_every", "2", "--sample_every", "3"),
+    *("--save_every", "2", "--sample_num", "4"),
+    *("--generator.hidden", "16", "--discriminator.hidden", "16"),
+    *("--generator.beta2", "0.99", "--discriminator.beta2", "0.99"),
+]
+
+
+def run(*words: str | Path) -> int:
+    """Exit code of a command; tyro leaves by SystemExit."""
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    checkpoint = newest_checkpoint(folder / "checkpoints")
+    assert checkpoint is not None
+    return checkpoint.weights("generator") | checkpoint.weights("ema")
+
+
+def test_help_names_every_command_and_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--help"], ["-h"]):
+        assert run(*words) == 0
+        out = capsys.readouterr().out
+        assert all(f"  {name}" in out for name in ("train", "resume", "sample", *PRESETS))
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("train", ["--config", "--dry_run", "--steps", "--generator.lr", "--discriminator.width"]),
+        ("resume", ["--steps", "--generator.lr"]),
+        ("sample", ["--num", "--seed", "--out"]),
+    ],
+)
+def test_the_help_of_a_command_lists_its_flags(
+    command: str, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, "--help") == 0
+    out = capsys.readouterr().out
+    assert [flag for flag in flags if flag not in out] == []
+
+
+def test_train_says_what_will_happen_and_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "digits", *TINY, "--runs_dir", tmp_path) == 0
+    captured = capsys.readouterr()
+    first, *last = captured.out.splitlines()
+    assert first.startswith(f"{tmp_path}/digits-001: 1,797 1x8x8 from digits, 10 classes; mlp gen")
+    assert first.endswith("relativistic + r1/4 + r2/4; 6 steps of 16 images on 1 x cpu, fp32")
+    assert last == [
+        f"samples:     {tmp_path}/digits-001/samples/step-000006.png",
+        f"generator:   {tmp_path}/digits-001/generator",
+        f"watch it:    tensorboard --logdir {tmp_path}",
+    ]
+    assert "6/6" in captured.err
+    assert "D=" in captured.err
+    assert "images_per_s=" in captured.err
+
+
+def test_the_flags_and_the_runs_own_file_give_the_same_weights(tmp_path: Path) -> None:
+    flags = ["--generator.lr", "1e-4", "--loss", "hinge"]
+    assert run("train", "digits", *TINY, *flags, "--runs_dir", tmp_path) == 0
+    file = tmp_path / "digits-001" / "config.yaml"
+    assert run("train", "--config", file) == 0
+    assert run("train", f"--config={file}", "--generator.lr", "2e-4") == 0
+    first, again, other = (weights(tmp_path / f"digits-00{i}") for i in (1, 2, 3))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)  # the flag wins
+
+
+def test_dry_run_prints_the_plan_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("train", "digits", *TINY, "--dry_run", "--runs_dir", "there") == 0
+    out = capsys.readouterr().out
+    assert "loss: relativistic" in out
+    for line in ("data:", "generator:", "discriminator:", "machine:", "steps:", "time:", "folder:"):
+        assert f"\n{line}" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sample_writes_the_picture_it_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("train", "digits", *TINY, "--runs_dir", tmp_path, "--name", "one")
+    for source in (tmp_path / "one", tmp_path / "one" / "generator"):
+        out = tmp_path / f"{source.name}.png"
+        assert run("sample", source, "--num", "10", "--seed", "5", "--out", out) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == str(out)
+    with (
+        Image.open(tmp_path / "one.png") as first,
+        Image.open(tmp_path / "generator.png") as second,
+    ):
+        assert first.size == (4 * 66 + 2, 3 * 66 + 2)
+        assert first.tobytes() == second.tobytes()
+
+
+MISTAKES = [
+    (["tarin"], "'tarin' is no command; commands: train, resume, sample"),
+    (["train"], "preset: none given; presets: digits, "),
+    (["train", "digitz"], "preset: 'digitz' is unknown; did you mean digits? presets: digits, "),
+    (["train", "digits", "--stepz", "3"], "Unrecognized options: --stepz"),
+    (["train", "digits", "--steps", "three"], "three"),
+    (["train", "digits", "--loss", "mse"], "invalid choice 'mse' for argument '--loss'"),
+    (["train", "digits", "--gamma", "big"], "big"),
+    (["train", "digits", "stray"], "stray"),
+    (["train", "digits", "--config", "x.yaml"], "--config: give a preset (digits) or a file"),
+    (["train", "--config", "x.yaml"], "--config: cannot read x.yaml: No such file"),
+    (["train", "--config"], "--config"),
+    (["train", "digits", "--data", "nothing"], "data: 'nothing' is neither a path that exists"),
+    (["train", "digits", "--batch_size", "5000"], "batch_size: 5000 x 1 micro-batches"),
+    (["train", "digits", "--resolution", "0"], "resolution: '0' is no size in pixels"),
+    (["train", "fashion-mnist", "--data", "fake:99", "--no_conditional", "--resolution", "7"],
+     "resolution: dcgan: "),
+    (["train", "digits", "--runs_dir", "/proc/nowhere"], "--runs_dir: cannot make a folder"),
+    (["resume"], "gan resume: name the run folder, as in gan resume runs/digits-001"),
+    (["resume", "nowhere"], "nowhere is no run folder (no config.yaml in it); there is no run in"),
+    (["sample", "nowhere"], "nowhere is no run folder"),
+    (["sample", "nowhere", "--num", "0"], "--num: 0 is below 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=[" ".join(w) for w, _ in MISTAKES])
+def test_a_mistake_is_one_clear_error(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in " ".join(captured.err.replace("│", " ").split())
+    assert "Traceback" not in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_is_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pictures").mkdir()
+    words = ("--data", tmp_path / "pictures", "--runs_dir", tmp_path / "runs")
+    assert run("train", "dcgan64", *words) == 2
+    assert f"{tmp_path / 'pictures'}" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gan", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("checkpoints/step-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no checkpoint in two minutes"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_resume_goes_on_from_there(tmp_path: Path, number: int) -> None:
+    words = ["train", "digits", *TINY, "--runs_dir", str(tmp_path), "--steps", "100000"]
+    process = start(*words, "--sample_every", "None", "--name", "stopped")
+    folder = tmp_path / "stopped"
+    wait_for_checkpoint(folder, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in err
+    checkpoint = newest_checkpoint(folder / "checkpoints")
+    assert checkpoint is not None
+    assert out.splitlines()[-1] == (
+        f"stopped at step {checkpoint.step}, all saved; go on with: gan resume {folder}"
+    )
+    end = str(checkpoint.step + 3)
+    assert run("resume", folder, "--steps", end) == 0
+    assert (
+        run("train", "digits", *TINY, "--runs_dir", tmp_path, "--steps", end, "--name", "whole")
+        == 0
+    )
+    stopped, whole = weights(folder), weights(tmp_path / "whole")
+    assert all(torch.equal(stopped[name], whole[name]) for name in whole)
+
+
+def test_resuming_a_finished_run_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("train", "digits", *TINY, "--runs_dir", tmp_path)
+    capsys.readouterr()
+    assert run("resume", tmp_path / "digits-001") == 0
+    assert capsys.readouterr().out == (
+        f"{tmp_path}/digits-001 is finished: 6 of 6 steps; --steps goes further\n"
+    )
+
+
+def test_both_launchers_train_with_every_process(tmp_path: Path) -> None:
+    words = ["-m", "gan", "train", "digits", *TINY, "--runs_dir", str(tmp_path)]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    # With --cpu, accelerate launch starts two processes only through MPI.
+    launch = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+    ]
+    launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    for command in (torchrun, launch):
+        done = subprocess.run(
+            [*command, *words], capture_output=True, text=True, timeout=240, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+    for folder in sorted(tmp_path.iterdir()):
+        checkpoint = newest_checkpoint(folder / "checkpoints")
+        assert checkpoint is not None
+        processes = checkpoint.manifest["num_processes"]
+        assert processes == 2, f"{folder.name}: {processes}"
+        assert checkpoint.manifest["images_seen"] == 6 * 16 * 2
+    assert len(list(tmp_path.iterdir())) == 2
