@@ -10,8 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gan.run import Run as Run
-    from gan.run import build as build
     from gan.chance import Chance as Chance
     from gan.checkpoint import newest_checkpoint as newest_checkpoint
     from gan.checkpoint import save_checkpoint as save_checkpoint
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
     from gan.penalties import r2_penalty as r2_penalty
     from gan.player import Player as Player
     from gan.presets import preset_config as preset_config
+    from gan.run import Run as Run
+    from gan.run import build as build
     from gan.sampling import sample as sample
     from gan.schedules import Schedule as Schedule
     from gan.state import resume as resume

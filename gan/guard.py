@@ -12,8 +12,8 @@ from types import FrameType
 import torch
 from torch import Tensor
 
-from gan.run import Run
 from gan.errors import DivergenceError
+from gan.run import Run
 
 
 @dataclass

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from accelerate.utils import broadcast_object_list
+from accelerate.utils.memory import should_reduce_batch_size
 from torch import Tensor
 
-from gan.run import Run, build
 from gan.chance import Chance
+from gan.checkpoint import newest_checkpoint
 from gan.config import Config
 from gan.errors import DivergenceError, GanError
 from gan.guard import Guard, stop_signals
 from gan.optimizers import set_beta2
 from gan.report import Reporter
-from gan.state import roll_back, save
+from gan.run import Run, build
+from gan.state import checkpoints, restore, roll_back, save
 from gan.steps import MicroBatch, discriminator_step, generator_step
 from gan.tracking import create_run_dir
 
@@ -99,6 +104,9 @@ def _window(run: Run, reals: list[tuple[Tensor, Tensor]], phase: str) -> list[Mi
 def start(run: Run) -> None:
     """Give a new run its folder, with `config.yaml` in it.
 
+    Where torchrun restarted the processes, it is the folder that they had, and the run goes on
+    from its newest checkpoint.
+
     Args:
         run: a run at step 0.
 
@@ -108,8 +116,12 @@ def start(run: Run) -> None:
     answer: list[tuple[Path | None, str]] = [(None, "")]
     if run.accelerator.is_main_process:
         try:
-            folder = create_run_dir(run.config.runs_dir, run.config.preset, run.config.name)
-            run.config.save(folder / "config.yaml")
+            folder = _before_restart(run.config.runs_dir)
+            if folder is None:
+                folder = create_run_dir(run.config.runs_dir, run.config.preset, run.config.name)
+                run.config.save(folder / "config.yaml")
+                if launch := _launch():
+                    (folder / ".launch").write_text(launch, encoding="utf-8")
             answer = [(folder, "")]
         except GanError as error:
             answer = [(None, str(error))]
@@ -117,6 +129,22 @@ def start(run: Run) -> None:
     run.folder, problem = answer[0]
     if problem:
         raise GanError(problem)
+    if (checkpoint := newest_checkpoint(checkpoints(run.folder))) is not None:
+        restore(run, checkpoint)
+
+
+def _launch() -> str:
+    """Name of this launch by torchrun, the same after it restarted the processes; else empty."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"{run_id} {os.getppid()}" if run_id else ""
+
+
+def _before_restart(runs_dir: Path) -> Path | None:
+    """Folder that this launch trained in before torchrun restarted its processes."""
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        return None
+    marks = [path for path in runs_dir.glob("*/.launch") if path.read_text() == _launch()]
+    return max(marks, key=lambda path: path.stat().st_mtime).parent if marks else None
 
 
 def fit(run: Run) -> int:
@@ -133,7 +161,9 @@ def fit(run: Run) -> int:
         CheckpointError: a checkpoint could not be written.
     """
     config, guard = run.config, Guard(run)
-    with stop_signals() as received, Reporter(run) as report:
+    with stop_signals() as received, Reporter(run) as report, _explained_out_of_memory(run):
+        if config.on_divergence == "rollback" and run.step == 0:
+            save(run)  # something to go back to
         while run.step < config.steps:
             try:
                 scalars = train_step(run)
@@ -156,6 +186,23 @@ def fit(run: Run) -> int:
                 report.restart()
         report.finish()
     return 0
+
+
+@contextmanager
+def _explained_out_of_memory(run: Run) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not should_reduce_batch_size(error):
+            raise
+        config = run.config
+        raise GanError(
+            f"out of memory on {run.accelerator.device} in step {run.step + 1} with batch_size "
+            f"{config.batch_size}, images of {tuple(run.data.shape)} and mixed_precision "
+            f"{config.mixed_precision}; try half the batch_size with twice the "
+            "gradient_accumulation_steps (the same training), --mixed_precision bf16, or a "
+            "smaller resolution or width"
+        ) from error
 
 
 def probe(run: Run, seconds: float = 2.0) -> float:

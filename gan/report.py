@@ -11,8 +11,9 @@ import yaml
 from tqdm import tqdm
 
 from gan import sampling
-from gan.run import Run
 from gan.export import save_generator
+from gan.health import Health
+from gan.run import Run
 from gan.tracking import Tracker
 
 
@@ -42,10 +43,12 @@ class Reporter:
             mininterval=0.1 if sys.stderr.isatty() else 10.0,
         )
         self._clock = time.perf_counter(), run.images_seen
+        real = self._real()
+        self._health = Health(real)
         if run.step == 0 and self._main:
             options = yaml.safe_dump(run.config.to_dict(), sort_keys=False)
             self._tracker.text("config", f"```yaml\n{options}```")
-            self._picture("real", self._real())
+            self._picture("real", real[: run.config.sample_num])
         return self
 
     def __exit__(
@@ -96,13 +99,17 @@ class Reporter:
             values[f"weight/{penalty.name}"] = run.penalty_weight(penalty)
         values["time/images_per_second"] = speed
         self._tracker.scalars(values, run.step)
+        self._health.after_scalars(values)
 
     def samples(self) -> None:
         """Write a grid of the averaged generator's samples, the same latents each time."""
         if self._main:
             run = self._run
             started = time.perf_counter()
-            self._picture("ema", sampling.sample(run.ema.module, range(run.config.sample_num)))
+            samples = sampling.sample(run.ema.module, range(run.config.sample_num))
+            self._picture("ema", samples)
+            variety = self._health.after_samples(samples)
+            self._tracker.scalars({"samples/variety": variety}, run.step)
             # Sampling is no part of the training's speed.
             self._clock = self._clock[0] + time.perf_counter() - started, self._clock[1]
 
@@ -122,7 +129,7 @@ class Reporter:
 
     def _real(self) -> torch.Tensor:
         run = self._run
-        count = min(run.config.sample_num, len(run.data))
+        count = min(max(run.config.sample_num, 256), len(run.data))
         examples, _ = run.data.__getitems__(list(range(count)))
         return examples.float() / 127.5 - 1 if examples.dtype == torch.uint8 else examples
 

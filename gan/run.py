@@ -83,6 +83,8 @@ class Run:
     def scalars(self) -> dict[str, Tensor]:
         """Newest value of every scalar of the steps, averaged over the processes (float64)."""
         tags = sorted(self.latest)
+        if not tags:  # before the first step
+            return {}
         values = torch.stack([self.latest[tag].double() for tag in tags])
         return dict(zip(tags, self.accelerator.reduce(values, "mean"), strict=True))
 

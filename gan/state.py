@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from gan.run import Run, build
 from gan.checkpoint import Checkpoint, newest_checkpoint, remove_leftovers, save_checkpoint
 from gan.config import Config
 from gan.errors import CheckpointError, ConfigError, DivergenceError
 from gan.export import load_generator
 from gan.networks import build_generator
 from gan.player import Player
+from gan.run import Run, build
 
 _log = logging.getLogger(__name__)
 _FIXED = ("data", "resolution", "channels", "fit", "labels", "conditional", "preset")

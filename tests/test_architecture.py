@@ -27,7 +27,7 @@ LAYERS = [
     | {"portable", "sampling", "tracking"},
     {"steps"},
     {"run"},
-    {"guard", "report", "state"},
+    {"guard", "health", "report", "state"},
     {"loop", "text_classification"},
     {"__init__", "cli"},
     {"__main__"},

@@ -109,10 +109,11 @@ def test_tensorboard_holds_exactly_the_documented_tags(
     folder = gan.train(tiny(tmp_path, **options))
     read = events(folder)
     tags = read.Tags()
-    assert set(tags["scalars"]) == SCALARS | more
+    assert set(tags["scalars"]) == SCALARS | more | {"samples/variety"}
     assert set(tags["images"]) == IMAGES
     assert tags["tensors"] == ["config/text_summary"]
-    for tag in tags["scalars"]:
+    assert [event.step for event in read.Scalars("samples/variety")] == [3, 6]
+    for tag in SCALARS | more:
         assert [event.step for event in read.Scalars(tag)] == [2, 4, 6]
     assert [event.step for event in read.Images("samples/ema")] == [3, 6]
     text = read.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()

@@ -1,0 +1,89 @@
+"""Two networks can fail without a number going wrong: say so, once, and what to try."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from torch import Tensor
+
+_log = logging.getLogger(__name__)
+
+
+class Health:
+    """Watches for a discriminator that has won and for a generator that has collapsed."""
+
+    PINNED = 1.98
+    """sign/real - sign/fake lies between -2 and 2; above this every image is told apart."""
+    VANISHED = 0.01
+    """Share of its largest gradient norm below which the generator learns nothing more."""
+    PATIENCE = 10
+    """Points in TensorBoard that this must last."""
+    COLLAPSED = 0.05
+    """Variety of the samples, as a share of the data's."""
+
+    def __init__(self, real: Tensor) -> None:
+        """Measure the data's variety.
+
+        Args:
+            real: some real examples in [-1, 1], shape (n, ...).
+        """
+        self._real_variety = variety(real)
+        self._largest = 0.0
+        self._points = 0
+        self._said: set[str] = set()
+
+    def after_scalars(self, values: Mapping[str, float]) -> None:
+        """Look at one point of the curves.
+
+        Args:
+            values: by TensorBoard tag.
+        """
+        gradient = values["grad_norm/generator"]
+        self._largest = max(self._largest, gradient)
+        pinned = values["sign/real"] - values["sign/fake"] > self.PINNED
+        vanished = gradient < self.VANISHED * self._largest
+        self._points = self._points + 1 if pinned and vanished else 0
+        if self._points >= self.PATIENCE:
+            self._say(
+                "the discriminator has won: it tells every image apart, and the generator's "
+                f"gradient has fallen to {gradient:.1e}, from {self._largest:.1e}; try a larger "
+                "gamma or a penalty (--penalties r1 r2), the relativistic loss, or a smaller "
+                "--discriminator.lr"
+            )
+
+    def after_samples(self, samples: Tensor) -> float:
+        """Look at the averaged generator's samples.
+
+        Args:
+            samples: in [-1, 1], shape (n, ...).
+
+        Returns:
+            Their variety, as a share of the data's: about 1 for a good generator.
+        """
+        share = variety(samples) / max(self._real_variety, 1e-12)
+        if share < self.COLLAPSED:
+            self._say(
+                f"the generator has collapsed: its samples vary {share:.1%} as much as the data; "
+                "try a larger gamma or a penalty (--penalties r1 r2), the relativistic loss, or "
+                "a smaller --generator.lr"
+            )
+        return share
+
+    def _say(self, sentence: str) -> None:
+        kind = sentence.partition(":")[0]
+        if kind not in self._said:
+            self._said.add(kind)
+            _log.warning(sentence)
+
+
+def variety(images: Tensor) -> float:
+    """How much examples differ from each other.
+
+    Args:
+        images: shape (n, ...).
+
+    Returns:
+        Standard deviation over the examples, averaged over the pixels.
+    """
+    return float(images.float().std(dim=0, correction=0).mean())
