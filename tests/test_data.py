@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 import struct
 import subprocess
@@ -178,6 +179,56 @@ def test_cifar10_through_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert data.labels.tolist() == [1, 0]
 
 
+def stub(
+    monkeypatch: pytest.MonkeyPatch, kind: str, options: dict[str, object], **has: object
+) -> None:
+    """Put in the place of one of torchvision's classes one that holds what it is given."""
+    import torchvision
+
+    class Stub:
+        def __init__(self, root: Path, **given: object) -> None:
+            assert given == {**options, "download": False}
+            self.root = str(root)
+            self.__dict__.update(has)
+
+    monkeypatch.setattr(torchvision.datasets, kind, Stub)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "split", "options", "pixels"),
+    [
+        ("mnist", "MNIST", "train", {"train": True}, torch.zeros(2, 28, 28, dtype=torch.uint8)),
+        ("kmnist", "KMNIST", "test", {"train": False}, torch.zeros(2, 28, 28, dtype=torch.uint8)),
+        ("cifar100", "CIFAR100", "test", {"train": False}, np.zeros((2, 32, 32, 3), np.uint8)),
+        ("svhn", "SVHN", "train", {"split": "train"}, np.zeros((2, 3, 32, 32), np.uint8)),
+        ("stl10", "STL10", "test", {"split": "test"}, np.zeros((2, 3, 96, 96), np.uint8)),
+    ],
+)
+def test_torchvisions_sets(
+    name: str, kind: str, split: str, options: dict[str, object], pixels: np.ndarray,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    labels = "labels" if kind in ("SVHN", "STL10") else "targets"
+    classes = [f"class {index}" for index in range(100)]
+    stub(monkeypatch, kind, options, data=pixels, classes=classes, **{labels: [1, 0]})
+    data = open_data(name, root=tmp_path, split=split)
+    size = pixels.shape[2]
+    assert data.shape == (1 if kind in ("MNIST", "KMNIST") else 3, size, size)
+    assert data.labels.tolist() == [1, 0]
+    assert data.class_names[1] == ("1" if kind in ("MNIST", "SVHN") else "class 1")
+
+
+def test_celeba_is_a_folder_without_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{index:06}.jpg" for index in range(2)]
+    for name in names:
+        picture(tmp_path / "celeba" / "img_align_celeba" / name, (9, 9, 9), (178, 218))
+    stub(monkeypatch, "CelebA", {"split": "train"}, filename=names, base_folder="celeba")
+    data = open_data("celeba", root=tmp_path)
+    assert (len(data), data.shape, data.num_classes) == (2, (3, 218, 178), 0)
+
+
 # --- folders -----------------------------------------------------------------------------------
 
 
@@ -230,6 +281,36 @@ def test_junk_is_no_image(tmp_path: Path) -> None:
     assert data.notes == ("1 other files ignored, such as readme.txt",)
 
 
+def test_names_in_no_known_encoding(tmp_path: Path) -> None:
+    path = picture(tmp_path / "a.png", 5)
+    try:
+        path.rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.png"))
+    except OSError:
+        pytest.skip("needs: a file system that takes any name")
+    assert open_data(str(tmp_path)).images[0, 0, 0, 0] == 5
+
+
+def test_images_of_many_sizes_meet_at_a_power_of_two(tmp_path: Path) -> None:
+    for index, size in enumerate([(40, 90), (70, 50), (100, 100)]):
+        picture(tmp_path / f"{index}.png", 5, size)
+    data = open_data(str(tmp_path))
+    assert data.shape == (1, 32, 32)
+    assert data.notes == ("3 of 3 images were brought to 32x32 pixels (height x width) by crop",)
+
+
+def test_one_grey_image_among_colours_and_the_reverse(tmp_path: Path) -> None:
+    for index in range(6):
+        picture(tmp_path / f"{index}.png", (200, 100, 0))
+    picture(tmp_path / "grey.jpg", 50)
+    data = open_data(str(tmp_path))
+    assert data.shape[0] == 3
+    assert data.images[6].unique().tolist() == [50]
+    assert data.notes == ("1 of 7 images are grey and were given 3 channels",)
+    data = open_data(str(tmp_path), channels=1)
+    assert data.images[:, 0, 0, 0].tolist() == [118] * 6 + [50]  # 0.299 * 200 + 0.587 * 100
+    assert data.notes == ("6 of 7 images have colours and were made grey",)
+
+
 def test_same_folder_same_fingerprint_until_it_changes(tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
     before = open_data(str(tmp_path)).fingerprint
@@ -265,11 +346,32 @@ def test_empty_folder_and_folder_without_images(tmp_path: Path) -> None:
 
 
 def test_labels_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="labels: 'folders' was asked for, but 'fake:3' has no"):
+    with pytest.raises(DataError, match="labels: 'folders' cannot be used with 'fake:3'"):
         open_data("fake:3", labels="folders")
     picture(tmp_path / "a.png")
     with pytest.raises(DataError, match="Put each image in the folder of its class"):
         open_data(str(tmp_path), labels="folders")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"channels": 2}, "channels: 2 is not one of None, 1, 3, 4."),
+        ({"fit": "cover"}, "fit: 'cover' is not one of 'crop', 'pad', 'stretch'."),
+        ({"pairs": "yes"}, "pairs: 'yes' is not one of 'none', 'folders', 'side-by-side'."),
+        ({"resolution": (0, 8)}, "resolution: (0, 8) is no height and width in pixels."),
+        ({"background": (0, 256, 0)}, "background: (0, 256, 0) is not three values from 0 to 255."),
+        ({"pairs": "folders"}, "pairs: 'digits' has no folders A and B. Use pairs side-by-side."),
+        (
+            {"labels": "l.csv"},
+            "labels: 'l.csv' cannot be used with 'digits'. Use labels auto or none.",
+        ),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        open_data("digits", **options)
+    assert str(caught.value) == message
 
 
 def test_split_that_is_not_there() -> None:

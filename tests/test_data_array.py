@@ -153,7 +153,7 @@ def test_labels_from_an_array_file(tmp_path: Path) -> None:
     wrong = saved(tmp_path, np.array([3, 1]), "labels.npy")
     with pytest.raises(DataError, match="it needs 5 whole numbers, one an image"):
         open_data(path, labels=wrong)
-    with pytest.raises(DataError, match=r"'folders' was asked for, but .* has no such labels"):
+    with pytest.raises(DataError, match=r"labels: 'folders' cannot be used with .*a.npy"):
         open_data(path, labels="folders")
 
 

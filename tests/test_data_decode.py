@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, features
 
 from gan.data import open_data
-from gan.data.decode import Target, UnreadableError, convert, is_grey, open_picture, quiet
+from gan.data.decode import Target, UnreadableError, convert, glance, is_grey, open_picture, quiet
 from gan.errors import DataError
 
 WHITE = (255, 255, 255)
@@ -152,7 +152,7 @@ def test_background_is_as_stated(tmp_path: Path) -> None:
     plain("RGBA", (255, 0, 0, 0)).save(tmp_path / "a.png")
     data = open_data(str(tmp_path), background=(0, 0, 200))
     assert data.images[0, :, 3, 3].tolist() == [0, 0, 200]
-    assert data.notes == ("1 of 1 images have transparency and were put on the background",)
+    assert data.notes == ("1 of 1 images have opacity and were put on the background",)
 
 
 def test_deep_ramp_is_monotone_and_not_clipped() -> None:
@@ -179,7 +179,9 @@ def test_phone_photos_stand_upright(kind: str) -> None:
     pixels[:16] = (255, 0, 0)
     exif = Image.Exif()
     exif[0x0112] = 6
-    picture = open_picture(encoded(Image.fromarray(pixels), kind, exif=exif))
+    data = encoded(Image.fromarray(pixels), kind, exif=exif)
+    picture = open_picture(data)
+    assert glance(data) == (picture.size, False) == ((32, 64), False)
     planes = convert(picture, Target(3, 64, 32)).astype(int)
     assert np.abs(planes[:, 32, 28] - (255, 0, 0)).max() < 12  # the red is on the right
     assert planes[:, 32, 4].max() < 12

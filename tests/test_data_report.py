@@ -59,7 +59,7 @@ def test_in_words(pets: Path) -> None:
         "dog/a.png = dog/copy.png",
         "values from 0 to 255: |█     ▁     ▂                  ▃| mean 68, 60% are 0, 20% are 255",
         "training would see: 5 images of 3x16x16 (channels x height x width), 0.0 MB",
-        "1 of 5 images have transparency and were put on the background",
+        "1 of 5 images have opacity and were put on the background",
         "5 of 5 images were brought to 16x16 pixels (height x width) by crop",
         f"presets that fit: {', '.join(describe(str(pets), resolution=(16, 16)).presets)}",
         "training could start",

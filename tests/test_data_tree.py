@@ -177,6 +177,13 @@ def test_an_archive_cut_short(classes: Path, tmp_path: Path) -> None:
         open_data(str(path))
 
 
+def test_a_zip_cut_short(classes: Path, tmp_path: Path) -> None:
+    path = zipped(classes, tmp_path / "a.zip")
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(DataError, match=r"a\.zip' is no whole archive\. Give a folder"):
+        open_data(str(path))
+
+
 def test_a_file_of_no_known_kind(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(DataError, match=r"is a file of no known kind\. Give a folder, zip or tar"):
@@ -363,6 +370,16 @@ def test_pairs_side_by_side(tmp_path: Path) -> None:
     picture(tmp_path / "train" / "b.png", size=(9, 4))
     with pytest.raises(DataError, match=r"b\.png: its width, 9, has no two equal halves"):
         open_data(str(tmp_path), pairs="side-by-side")
+
+
+def test_pairs_of_two_kinds_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
+    picture(tmp_path / "A" / "x.png", 1)
+    picture(tmp_path / "B" / "x.png", 2)
+    rows = open_data(str(tmp_path), pairs="folders", resolution=(4, 4), channels=1)
+    halves = open_data(str(tmp_path), pairs="side-by-side", resolution=(4, 4), channels=1)
+    assert rows.images[:, :, 0, 0].tolist() == [[1, 2]]
+    assert halves.images[:, :, 0, 0].tolist() == [[1, 1], [2, 2]]
+    assert rows.fingerprint != halves.fingerprint
 
 
 def test_pairs_that_do_not_match(tmp_path: Path) -> None:

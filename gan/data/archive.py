@@ -20,14 +20,14 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
-from gan.data.decode import UnreadableError, open_picture
-from gan.data.items import BytesItems, Items, pick
+from gan.data.decode import UnreadableError
+from gan.data.items import BytesItems, EncodedItems, Items, pick
 from gan.errors import DataError
 
 MOST_BYTES = 1 << 30
 """No picture is larger, encoded; a member that says it is may be meant to fill the memory."""
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 _OPENERS: dict[str, Any] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
 _MARKS = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
 _ENCRYPTED = 0x1
@@ -35,7 +35,7 @@ _WHOLE = -1
 
 
 @dataclass
-class ArchiveItems(Items):
+class ArchiveItems(EncodedItems):
     """Members of a zip, or of a tar.
 
     Attributes:
@@ -72,10 +72,6 @@ class ArchiveItems(Items):
     def name(self, index: int) -> str:
         """Return the member's path in the archive."""
         return self.names[index]
-
-    def pictures(self, index: int) -> tuple[Image.Image, ...]:
-        """Read one member."""
-        return (open_picture(self.read(index)),)
 
     def _bytes_or_reason(self, index: int) -> bytes | str:
         try:

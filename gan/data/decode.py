@@ -32,6 +32,7 @@ _EXACT = 256  # pixels; averages over areas of axes below twice this length are 
 _METADATA = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif")
 _DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
 _GREY = ("1", "L", "LA", "La", "I", "F", *_DEEP)
+_PALETTES = ("P", "PA")
 _OPACITY = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
@@ -87,6 +88,27 @@ def open_picture(data: bytes) -> Image.Image:
     return _upright(picture)
 
 
+def glance(data: bytes) -> tuple[tuple[int, int], bool]:
+    """Return an encoded picture's upright size and whether it is grey, from its head if possible.
+
+    Args:
+        data: the bytes of the file.
+
+    Raises:
+        UnreadableError: if its head cannot be read.
+    """
+    try:
+        picture: Image.Image = Image.open(io.BytesIO(data), formats=_formats())
+        # Pillow's own TIFF gives its size upright already.
+        turned = picture.format != "TIFF" and picture.getexif().get(_ORIENTATION) in (5, 6, 7, 8)
+    except Exception as error:
+        raise UnreadableError(_reason(data, error)) from error
+    if picture.mode in _PALETTES:
+        picture, turned = open_picture(data), False
+    width, height = picture.size
+    return ((height, width) if turned else (width, height)), is_grey(picture)
+
+
 def _reason(data: bytes, error: Exception) -> str:
     if not data:
         return "the file is empty"
@@ -132,7 +154,7 @@ def quiet() -> Iterator[None]:
 
 def is_grey(picture: Image.Image) -> bool:
     """Whether the picture's mode has no colour; a palette counts by the colours that it shows."""
-    if picture.mode not in ("P", "PA"):
+    if picture.mode not in _PALETTES:
         return picture.mode in _GREY
     colours = np.asarray(picture.convert("RGBA"))[..., :3]
     return bool((colours == colours[..., :1]).all())

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from gan.data.archive import is_archive
+from gan.data.archive import ARCHIVE_SUFFIXES, is_archive
 from gan.data.cache import parse_size
 from gan.data.dataset import ImageData
 from gan.data.items import PairItems
@@ -138,17 +138,16 @@ def find(source: str, options: Options) -> Source:
         DataError: if there is no such source, or it lacks what is asked.
     """
     found = _find(source, options)
+    if options.labels not in ("auto", "none") and not found.takes_labels:
+        raise DataError(
+            f"labels: {options.labels!r} cannot be used with {source!r}. Use labels auto or none."
+        )
     if options.pairs == "side-by-side":
         found.items = PairItems(found.items, None)
     elif options.pairs == "folders" and not isinstance(found.items, PairItems):
         raise DataError(f"pairs: {source!r} has no folders A and B. Use pairs side-by-side.")
     if options.labels == "none":
         found.labels, found.class_names = None, ()
-    elif options.labels != "auto" and found.labels is None:
-        raise DataError(
-            f"labels: {options.labels!r} was asked for, but {source!r} has no such labels. "
-            f"Use labels none."
-        )
     return found
 
 
@@ -200,7 +199,7 @@ def _conversions(prepared: Prepared) -> list[str]:
     if target.channels == 1 and total - grey:
         notes.append(f"{total - grey} of {total} images have colours and were made grey")
     if target.channels < 4 and clear:
-        notes.append(f"{clear} of {total} images have transparency and were put on the background")
+        notes.append(f"{clear} of {total} images have opacity and were put on the background")
     if other:
         notes.append(
             f"{other} of {total} images were brought to {target.height}x{target.width} pixels "
@@ -229,9 +228,10 @@ def _find(source: str, options: Options) -> Source:
     if is_array(path):
         return array_source(path, options.split, options.labels)
     if not path.is_dir() and not is_archive(path):
+        what = "no whole archive" if path.suffix in ARCHIVE_SUFFIXES else "a file of no known kind"
         raise DataError(
-            f"data: {source!r} is a file of no known kind. Give a folder, zip or tar of images, "
-            f"or an .npy or .npz array."
+            f"data: {source!r} is {what}. Give a folder, zip or tar of images, or an .npy or .npz "
+            f"array."
         )
     tree = folder_tree(path) if path.is_dir() else archive_tree(path)
     return tree.source(options.split, options.labels, pairs=options.pairs == "folders")

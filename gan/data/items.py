@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from gan.data.decode import Bytes, Target, UnreadableError, convert, open_picture
+from gan.data.decode import Bytes, Target, UnreadableError, convert, glance, is_grey, open_picture
 
 
 class Items(ABC):
@@ -23,9 +23,11 @@ class Items(ABC):
 
     Attributes:
         parts: pictures that make one example: 2 in a pair, whose channels are stacked, else 1.
+        layout: where the pictures of an example are: "single", "halves" or "rows".
     """
 
     parts: int = 1
+    layout: str = "single"
 
     @abstractmethod
     def __len__(self) -> int:
@@ -47,6 +49,11 @@ class Items(ABC):
     def pictures(self, index: int) -> tuple[Image.Image, ...]:
         """Decode the picture or pictures of one example, or raise `UnreadableError`."""
 
+    def glance(self, index: int) -> tuple[tuple[int, int], bool]:
+        """Return the width and height of one example's picture, and whether all of it is grey."""
+        pictures = self.pictures(index)
+        return pictures[0].size, all(is_grey(picture) for picture in pictures)
+
     def planes(self, index: int, target: Target) -> Bytes:
         """Return one example, (parts * channels, height, width), or raise `UnreadableError`."""
         planes = [convert(picture, target) for picture in self.pictures(index)]
@@ -58,8 +65,24 @@ def pick(values: Sequence[Any], chosen: slice | Sequence[int]) -> Sequence[Any]:
     return values[chosen] if isinstance(chosen, slice) else [values[index] for index in chosen]
 
 
+class EncodedItems(Items):
+    """Pictures that are files of some format, wherever their bytes come from."""
+
+    @abstractmethod
+    def read(self, index: int) -> bytes:
+        """Return the bytes of one file, or raise `UnreadableError`."""
+
+    def pictures(self, index: int) -> tuple[Image.Image, ...]:
+        """Decode one file."""
+        return (open_picture(self.read(index)),)
+
+    def glance(self, index: int) -> tuple[tuple[int, int], bool]:
+        """Look at the head of one file."""
+        return glance(self.read(index))
+
+
 @dataclass
-class FileItems(Items):
+class FileItems(EncodedItems):
     """Files below a folder.
 
     Attributes:
@@ -83,26 +106,25 @@ class FileItems(Items):
         """Return its path below the folder."""
         return self.names[index]
 
-    def pictures(self, index: int) -> tuple[Image.Image, ...]:
+    def read(self, index: int) -> bytes:
         """Read one file."""
         name = self.names[index]
         if name in self.strange:
             raise UnreadableError("not a regular file")
         try:
             with open(f"{self.root}/{name}", "rb", buffering=0) as file:
-                data = file.readall()
+                return file.readall()
         except OSError as error:
             raise UnreadableError(error.strerror or str(error)) from error
-        return (open_picture(data),)
 
 
 @dataclass
-class BytesItems(Items):
-    """Files whose bytes are here already; None where they could not be had.
+class BytesItems(EncodedItems):
+    """Files whose bytes are here already, or the reason why they are not.
 
     Attributes:
         names: what they are called.
-        files: their bytes, or why there are none.
+        files: their bytes, or the reason.
     """
 
     names: Sequence[str]
@@ -119,12 +141,12 @@ class BytesItems(Items):
         """Return what it is called."""
         return self.names[index]
 
-    def pictures(self, index: int) -> tuple[Image.Image, ...]:
-        """Decode one file."""
+    def read(self, index: int) -> bytes:
+        """Return the bytes of one file."""
         data = self.files[index]
         if isinstance(data, str):
             raise UnreadableError(data)
-        return (open_picture(data),)
+        return data
 
 
 @dataclass
@@ -187,6 +209,11 @@ class PairItems(Items):
     first: Items
     second: Items | None
     parts = 2
+
+    @property
+    def layout(self) -> str:  # type: ignore[override]
+        """Where the two pictures are."""
+        return "halves" if self.second is None else "rows"
 
     def __len__(self) -> int:
         return len(self.first)

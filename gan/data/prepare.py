@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gan.data.cache import Cache, Entry
 from gan.data.dataset import LazyImages, Stored
-from gan.data.decode import Target, UnreadableError, is_grey, quiet
+from gan.data.decode import Target, UnreadableError, quiet
 from gan.data.items import ArrayItems, Items
 from gan.data.pool import decode_all
 from gan.data.sources import Source, fingerprint_of
@@ -72,7 +72,7 @@ def prepare(source: Source, wanted: Wanted, *, cache_limit: int, no_cache: bool)
     small = isinstance(items, ArrayItems) and items.pixels.nbytes <= _SMALL
     if no_cache or small:
         return _without_cache(items, _target(items, wanted))
-    key = fingerprint_of(_VERSION, source.fingerprint, type(items).__name__, wanted)
+    key = fingerprint_of(_VERSION, source.fingerprint, items.layout, wanted)
     cache = Cache(cache_limit)
     try:
         with cache.locked(key) as entry:
@@ -211,11 +211,11 @@ def _suggested(items: Items) -> tuple[int, tuple[int, int]]:
     with quiet():
         for index in _sample(len(items)):
             try:
-                pictures = items.pictures(index)
+                (width, height), is_grey = items.glance(index)
             except UnreadableError:  # reported with all others, when all are decoded
                 continue
-            sizes.append((pictures[0].height, pictures[0].width))
-            grey = grey and all(is_grey(picture) for picture in pictures)
+            sizes.append((height, width))
+            grey = grey and is_grey
     if not sizes:
         return 1, (8, 8)
     return 1 if grey else 3, _common_size(sizes)

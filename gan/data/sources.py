@@ -35,6 +35,7 @@ class Source:
         labels: class of each picture; None: unlabelled.
         class_names: one name a class.
         notes: what a person should know, a sentence each.
+        takes_labels: whether the labels that were asked for by name were found.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Source:
     labels: Labels | None = None
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    takes_labels: bool = False
 
 
 def fingerprint_of(*parts: Any) -> str:
@@ -56,6 +58,20 @@ def fingerprint_of(*parts: Any) -> str:
             digest.update(repr(part).encode())
         digest.update(b"\0")
     return digest.hexdigest()
+
+
+class Identity:
+    """Fingerprint of very many things, taken one by one."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, *parts: str | int) -> None:
+        """Take one more."""
+        self._digest.update(repr(parts).encode())
+
+    def __repr__(self) -> str:
+        return self._digest.hexdigest()
 
 
 def class_labels(classes: Sequence[str]) -> tuple[Labels, tuple[str, ...]]:

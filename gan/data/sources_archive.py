@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gan.data.archive import members_of
+from gan.data.sources import Identity
 from gan.data.tree import Tree, is_image, is_junk
 
 
@@ -32,5 +33,7 @@ def archive_tree(path: Path) -> Tree:
         return members.items.read(list(names).index(other))
 
     items = members.items.take(images)
-    identity = [members.identity[index] for index in images]
+    identity = Identity()
+    for index in images:
+        identity.add(*members.identity[index])
     return Tree(path.name, f"the archive {path}", items, items.names, identity, others, read)

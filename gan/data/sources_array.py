@@ -40,7 +40,8 @@ def array_source(path: Path, split: str, labels: str) -> Source:
         name, image_entry = _images(path, found, split)
         pixels = _channels_first(path, name, image_entry.load())
         numbers = None
-        if labels.endswith(".npy"):
+        takes_labels = labels.endswith(".npy")
+        if takes_labels:
             numbers = _label_file(Path(labels).expanduser(), len(pixels))
         elif labels != "none":
             numbers = _labels(path, found, split, len(pixels))
@@ -50,6 +51,7 @@ def array_source(path: Path, split: str, labels: str) -> Source:
     status = path.stat()
     identity = fingerprint_of(path.name, status.st_size, status.st_mtime_ns, name)
     source = Source(path.name, ArrayItems(pixels, low, high), identity, notes=notes)
+    source.takes_labels = takes_labels
     if numbers is not None:
         source.labels, source.class_names = numbers
     return source

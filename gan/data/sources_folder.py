@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from gan.data.items import FileItems
+from gan.data.sources import Identity
 from gan.data.tree import Tree, is_image, is_junk
 from gan.errors import DataError
 
@@ -45,7 +46,7 @@ class _Walk:
         self.images: list[str] = []
         self.others: list[str] = []
         self.strange: list[str] = []
-        self.identity: list[tuple[str, int, int]] = []
+        self.identity = Identity()
 
     def visit(self, below: str, above: frozenset[tuple[int, int]]) -> None:
         here = os.path.join(self.root, below)
@@ -79,9 +80,9 @@ class _Walk:
         try:
             status = entry.stat()
         except OSError:  # a link to nowhere is found unreadable when it is decoded
-            self.identity.append((name, -1, -1))
+            self.identity.add(name)
             return
-        self.identity.append((name, status.st_size, status.st_mtime_ns))
+        self.identity.add(name, status.st_size, status.st_mtime_ns)
         if not stat.S_ISREG(status.st_mode):
             self.strange.append(name)
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from gan.data.decode import UnreadableError, open_picture
-from gan.data.items import BytesItems, Items
+from gan.data.decode import UnreadableError
+from gan.data.items import BytesItems, EncodedItems, Items
 from gan.data.sources import Labels, Source, class_labels, fingerprint_of
 from gan.errors import DataError
 
@@ -23,7 +22,7 @@ _MARKS = ("dataset_dict.json", "state.json")
 
 
 @dataclass
-class HubItems(Items):
+class HubItems(EncodedItems):
     """Pictures in a column of a `datasets.Dataset`.
 
     Attributes:
@@ -52,12 +51,12 @@ class HubItems(Items):
         """Return its row."""
         return f"row {index}"
 
-    def pictures(self, index: int) -> tuple[Image.Image, ...]:
-        """Decode the picture of one row."""
+    def read(self, index: int) -> bytes:
+        """Return the encoded picture of one row."""
         data = _bytes_of(self.table[index][self.column])
         if isinstance(data, str):
             raise UnreadableError(data)
-        return (open_picture(data),)
+        return data
 
 
 def _bytes_of(cell: dict[str, Any] | None) -> bytes | str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gan.data import labels as label_tables
-from gan.data.items import Items, PairItems
-from gan.data.sources import Source, class_labels, fingerprint_of
+from gan.data.items import Items, PairItems, pick
+from gan.data.sources import Identity, Source, class_labels, fingerprint_of
 from gan.errors import DataError
 
 IMAGE_SUFFIXES = (
@@ -51,7 +52,7 @@ class Tree:
     where: str
     items: Items
     paths: Sequence[str]
-    identity: Sequence[object]
+    identity: Identity
     others: Sequence[str]
     read: Callable[[str], bytes]
 
@@ -77,8 +78,9 @@ class Tree:
         if pairs:
             source.items = self._pairs(keep, base)
         else:
+            source.takes_labels = True
             source.items = self.items if len(keep) == len(self.paths) else self.items.take(keep)
-            self._label(source, [self.paths[index] for index in keep], base, labels)
+            self._label(source, pick(self.paths, keep), base, labels)
         source.notes = tuple(notes)
         return source
 
@@ -90,9 +92,9 @@ class Tree:
             f"{self.others[0]}. Files count as images by their ending: {' '.join(IMAGE_SUFFIXES)}."
         )
 
-    def _split(self, split: str, notes: list[str]) -> tuple[list[int], str]:
+    def _split(self, split: str, notes: list[str]) -> tuple[Sequence[int], str]:
         """Return which images belong to the split, and the folder that they all lie in."""
-        everything = list(range(len(self.paths)))
+        everything = range(len(self.paths))
         base = _common_folder(self.paths)
         tops = {path[len(base) :].partition("/")[0] for path in self.paths}
         train, test = (sorted(tops & set(_SPLITS[part])) for part in ("train", "test"))
@@ -111,7 +113,7 @@ class Tree:
         notes.append(f"the {split} split is the {len(keep)} images in {prefix}")
         return keep, _common_folder([self.paths[index] for index in keep])
 
-    def _label(self, source: Source, paths: list[str], base: str, labels: str) -> None:
+    def _label(self, source: Source, paths: Sequence[str], base: str, labels: str) -> None:
         if labels == "none":
             return
         if labels not in ("auto", "folders"):
@@ -131,22 +133,26 @@ class Tree:
             self._label_by_folder(source, paths, base, insist=labels == "folders")
 
     def _label_by_folder(
-        self, source: Source, paths: list[str], base: str, *, insist: bool
+        self, source: Source, paths: Sequence[str], base: str, *, insist: bool
     ) -> None:
-        below = [path[len(base) :].partition("/") for path in paths]
-        loose = [path for path, (_, slash, _) in zip(paths, below, strict=True) if not slash]
-        if insist and base and len(loose) == len(paths):  # a single class
-            source.labels, source.class_names = class_labels([base.split("/")[-2]] * len(paths))
-        elif not loose:
-            source.labels, source.class_names = class_labels([first for first, _, _ in below])
+        classes = []
+        for path in paths:
+            first, slash, _ = path[len(base) :].partition("/")
+            if not slash:
+                break
+            classes.append(sys.intern(first))
+        if not classes and base and insist:  # all images lie in one folder: a single class
+            classes = [base.split("/")[-2]] * len(paths)
+        if len(classes) == len(paths):
+            source.labels, source.class_names = class_labels(classes)
         elif insist:
             raise DataError(
                 f"labels: 'folders' makes a class of each folder, but {self.where} holds images "
-                f"outside of any, such as {loose[0]}. Put each image in the folder of its class, "
-                f"or use labels none."
+                f"outside of any, such as {paths[len(classes)]}. Put each image in the folder of "
+                f"its class, or use labels none."
             )
 
-    def _pairs(self, keep: list[int], base: str) -> PairItems:
+    def _pairs(self, keep: Sequence[int], base: str) -> PairItems:
         sides: dict[str, dict[str, int]] = {"A": {}, "B": {}}
         for index in keep:
             folder, _, rest = self.paths[index][len(base) :].partition("/")
