@@ -1,0 +1,280 @@
+"""One evaluation: fakes against real images, with everything that makes its numbers comparable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list, gather_object
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from gan.chance import generator_for
+from gan.errors import GanError
+from gan.metrics.features import FeatureNetwork, open_features
+from gan.metrics.images import Images
+from gan.metrics.scores import METRICS, Features, check, nearest_gap, possible, scores
+from gan.sampling import generate, latents, to_bytes, unwrap
+
+PIECE = 64
+"""Images of one call of the feature network: torch-fidelity's batch size."""
+
+
+def evaluate(
+    fakes: nn.Module | Images,
+    reals: Images,
+    *,
+    features: str | FeatureNetwork = "self",
+    num: int = 10_000,
+    seed: int = 0,
+    metrics: Sequence[str] | None = None,
+    held_out: Images | None = None,
+    truncation: float | None = None,
+    subset: int = 1000,
+    about: Mapping[str, Any] | None = None,
+    cache: Path | None = None,
+    accelerator: Accelerator | None = None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Compare generated images with real ones. Every process calls it and gets the same answer.
+
+    A generator makes the images of the seeds `seed`, `seed + 1`, ...; with classes, of the
+    classes that the real images have, in an order that only the real data decides.
+
+    Args:
+        fakes: a generator, or images.
+        reals: real images of the same shape; all of them are used.
+        features: name of a feature network, as `open_features` takes it, or one that is open.
+        num: how many fakes to make; of images, at most how many to take.
+        seed: the first seed.
+        metrics: names out of `METRICS`; None: all that the feature network allows.
+        held_out: real images that training has not seen. The same numbers for them are the floor
+            that a perfect generator reaches, and they show what is a copy.
+        truncation: see `gan.sampling.latents`.
+        subset: images in each of KID's subsets.
+        about: more to be stored: weights, step, ...
+        cache: folder for what depends on the real data only; None: keep nothing.
+        accelerator: shares the work among its processes; None: this process alone, on the CPU.
+        progress: show a bar on the main process.
+
+    Returns:
+        `values` by metric; `floor`, the same for `held_out`; `nearest`, the median distance of a
+        fake to its nearest real image as a multiple of a held-out image's (1 is new, near 0 is
+        copied); `notes`, a sentence each; and the conditions.
+
+    Raises:
+        GanError: shapes that differ, too few images, an unknown metric, or a feature network
+            that cannot be had.
+    """
+    main = accelerator is None or accelerator.is_main_process
+    network = _network(features, reals, cache, accelerator, progress and main)
+    shape = tuple(unwrap(fakes).shape) if isinstance(fakes, nn.Module) else fakes.shape  # type: ignore[arg-type]
+    if shape != tuple(reals.shape):
+        raise GanError(f"the fakes have shape {shape} and the real images {tuple(reals.shape)}")
+    count = num if isinstance(fakes, nn.Module) else min(num, len(fakes))
+    work = _Work(network, accelerator, progress and main)
+
+    real = _of_data(reals, len(reals), work, cache)
+    asked = METRICS if metrics is None else metrics
+    check(asked, count, len(reals), real.vectors.shape[1], subset)
+    if isinstance(fakes, nn.Module):
+        fake = _of_generator(fakes, reals, range(seed, seed + count), truncation, work)
+    else:
+        fake = _of_data(fakes, count, work, None)
+
+    held = None if held_out is None else _of_data(held_out, count, work, cache)
+    answer: list[Any] = [None]
+    if main:
+        answer = [_compared(fake, real, held, asked, metrics is None, subset)]
+    if work.processes > 1:
+        broadcast_object_list(answer)
+    conditions = {
+        "features": network.name,
+        "features_hash": network.hash,
+        "features_accuracy": network.accuracy,
+        "resize": network.resize,
+        "fakes": count,
+        "reals": len(reals),
+        "data": reals.name,
+        "data_fingerprint": reals.fingerprint,
+        "seed": seed if isinstance(fakes, nn.Module) else None,
+        "truncation": truncation,
+        "torch_fidelity": version("torch-fidelity"),
+    }
+    return {
+        **answer[0],
+        **conditions,
+        **(about or {}),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def record(path: Path, entry: Mapping[str, Any]) -> None:
+    """Add an evaluation to a `metrics.json`; whole or not at all.
+
+    Args:
+        path: the file, a list of evaluations; made if missing.
+        entry: what `evaluate` gave.
+
+    Raises:
+        GanError: the file cannot be read as such a list, or cannot be written.
+    """
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        if not isinstance(entries, list):
+            raise ValueError
+        temporary = path.with_name(f".{os.getpid()}-{path.name}")
+        temporary.write_text(json.dumps([*entries, entry], indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except ValueError:
+        raise GanError(f"{path} is no list of evaluations; move it away") from None
+    except OSError as error:
+        raise GanError(f"cannot write {path}: {error.strerror}") from None
+
+
+# --- the parts -----------------------------------------------------------------------------------
+
+
+class _Work:
+    """Features of many images: piece after piece, dealt to the processes in turn."""
+
+    def __init__(
+        self, network: FeatureNetwork, accelerator: Accelerator | None, progress: bool
+    ) -> None:
+        self.network, self.progress = network, progress
+        self.rank = 0 if accelerator is None else accelerator.process_index
+        self.processes = 1 if accelerator is None else accelerator.num_processes
+
+    def by_all(self, done: bool) -> bool:
+        """Whether every process says so."""
+        return all(gather_object([done])) if self.processes > 1 else done
+
+    def features(self, what: str, count: int, images: Callable[[slice], Tensor]) -> Features:
+        """Features of `count` images; `images` gives the bytes of a range of them."""
+        starts = range(0, count, PIECE)
+        mine = {}
+        for start in tqdm(starts[self.rank :: self.processes], what, disable=not self.progress):
+            piece = images(slice(start, min(start + PIECE, count)))
+            mine[start] = self.network.extract(piece)
+        if self.processes > 1:
+            mine = {start: pair for part in gather_object([mine]) for start, pair in part.items()}
+        vectors, logits = zip(*(mine[start] for start in starts), strict=True)
+        return Features(torch.cat(vectors), None if logits[0] is None else torch.cat(logits))
+
+
+def _network(
+    features: str | FeatureNetwork,
+    reals: Images,
+    cache: Path | None,
+    accelerator: Accelerator | None,
+    progress: bool,
+) -> FeatureNetwork:
+    if isinstance(features, FeatureNetwork):
+        return features
+    device = "cpu" if accelerator is None else accelerator.device
+    if accelerator is None or accelerator.num_processes == 1:
+        return open_features(features, reals, cache=cache, device=device, progress=progress)
+    # Trained or downloaded once, and then the others find it.
+    with accelerator.main_process_first():
+        return open_features(features, reals, cache=cache, device=device, progress=progress)
+
+
+def _of_generator(
+    generator: nn.Module, reals: Images, seeds: range, truncation: float | None, work: _Work
+) -> Features:
+    raw = unwrap(generator)
+    labels: Tensor | None = None
+    if num_classes := int(getattr(raw, "num_classes", 0)):
+        if num_classes != reals.num_classes:
+            raise GanError(
+                f"the generator has {num_classes} classes and {reals.name} has {reals.num_classes}"
+            )
+        shuffled = reals.labels[
+            torch.randperm(len(reals), generator=generator_for("metric labels"))
+        ]
+        labels = shuffled.repeat(-(-len(seeds) // len(shuffled)))[: len(seeds)]
+
+    def images(piece: slice) -> Tensor:
+        z = latents(seeds[piece], int(raw.z_dim), truncation)  # type: ignore[arg-type]
+        made = generate(raw, z, None if labels is None else labels[piece])
+        return to_bytes(made) if made.ndim == 4 else made
+
+    return work.features("fakes", len(seeds), images)
+
+
+def _of_data(data: Images, count: int, work: _Work, cache: Path | None) -> Features:
+    """Features of a random part of the data that only its size decides, in random order."""
+    count = min(count, len(data))
+    key = f"{data.fingerprint} {count} {len(data)} {work.network.name} {work.network.hash}"
+    name = hashlib.sha256(f"{key} {work.network.resize}".encode()).hexdigest()[:24]
+    path = None if cache is None else cache / f"features-{name}.safetensors"
+    found = None if path is None else _load(path)
+    if work.by_all(found is not None) and found is not None:
+        return found
+    chosen = torch.randperm(len(data), generator=generator_for("metric images"))[:count].tolist()
+    features = work.features(
+        "real images", count, lambda piece: data.__getitems__(chosen[piece])[0]
+    )
+    if path is not None and work.rank == 0:
+        _save(features, path)
+    return features
+
+
+def _compared(
+    fake: Features,
+    real: Features,
+    held: Features | None,
+    metrics: Sequence[str],
+    as_possible: bool,
+    subset: int,
+) -> dict[str, Any]:
+    chosen = possible(metrics, fake)
+    if not as_possible and chosen != tuple(metrics):
+        raise GanError("metrics: inception_score needs a feature network that classifies")
+    notes: list[str] = []
+    values = scores(fake, real, chosen, subset=subset)
+    result: dict[str, Any] = {"values": values, "floor": None, "nearest": None, "notes": notes}
+    if held is None:
+        return result
+    try:
+        result["floor"] = scores(held, real, chosen, subset=subset)
+    except GanError as error:
+        notes.append(f"no floor: of the held-out images, {error}")
+    unit = nearest_gap(held.vectors, real.vectors)
+    result["nearest"] = nearest_gap(fake.vectors, real.vectors) / unit if unit else None
+    if result["nearest"] is not None and result["nearest"] < 0.5:
+        notes.append("the fakes are much closer to the real images than unseen ones are: copies?")
+    floor = (result["floor"] or {}).get("fid", 0.0)
+    if values.get("fid", floor) < 0.5 * floor:
+        notes.append("fid is far below that of real images that training has not seen: copies?")
+    return result
+
+
+def _save(features: Features, path: Path) -> None:
+    tensors = {"vectors": features.vectors.contiguous()}
+    if features.logits is not None:
+        tensors["logits"] = features.logits.contiguous()
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    with suppress(OSError, SafetensorError):  # a cache that cannot be written costs time only
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, temporary)
+        os.replace(temporary, path)
+
+
+def _load(path: Path) -> Features | None:
+    try:
+        tensors = load_file(path)
+        return Features(tensors["vectors"], tensors.get("logits"))
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None

@@ -1,0 +1,155 @@
+"""From features to numbers. The mathematics is torch-fidelity's; here are the conditions of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gan.errors import GanError
+
+METRICS = ("fid", "kid", "inception_score", "precision", "recall")
+"""What can be asked for; `kid_std` and `inception_score_std` come with theirs."""
+_PAIRS = 10_000  # most images of either kind in precision and recall, which compare all pairs
+_SEED = 2020  # torch-fidelity's own
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a feature network said of a set of images.
+
+    Attributes:
+        vectors: float32, shape (count, length).
+        logits: float32, shape (count, classes), where it is a classifier.
+    """
+
+    vectors: Tensor
+    logits: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what a gather or a reshape may have flattened."""
+        if self.vectors.ndim != 2:
+            raise ValueError(
+                f"features have shape {tuple(self.vectors.shape)}, not (count, length)"
+            )
+
+
+def possible(metrics: Sequence[str], fake: Features) -> tuple[str, ...]:
+    """Leave out the inception score where the feature network is no classifier.
+
+    Args:
+        metrics: names.
+        fake: features of the fakes.
+
+    Returns:
+        The names that can be computed, given enough images.
+    """
+    return tuple(each for each in metrics if each != "inception_score" or fake.logits is not None)
+
+
+def check(metrics: Sequence[str], fakes: int, reals: int, length: int, subset: int) -> None:
+    """Find out whether there are enough images.
+
+    Args:
+        metrics: names.
+        fakes: how many there are.
+        reals: how many there are.
+        length: of a feature vector.
+        subset: images in each of KID's subsets.
+
+    Raises:
+        GanError: an unknown metric, or too few images; says how many it needs.
+    """
+    # Fewer images than numbers in a vector leave the covariance without full rank.
+    needed = {
+        "fid": length + 1,
+        "kid": subset,
+        "inception_score": 100,
+        "precision": 50,
+        "recall": 50,
+    }
+    for metric in metrics:
+        if metric not in needed:
+            raise GanError(f"metrics: {metric!r} is not one of {', '.join(METRICS)}")
+        for kind, count in (("fakes", fakes), ("real images", reals)):
+            if count < needed[metric] and not (metric == "inception_score" and kind != "fakes"):
+                raise GanError(
+                    f"{metric} needs at least {needed[metric]} {kind}; there are {count}"
+                    + ("; 10,000 are usual" if kind == "fakes" else f"; leave {metric} out")
+                )
+
+
+def scores(
+    fake: Features, real: Features, metrics: Sequence[str], *, subset: int = 1000
+) -> dict[str, float]:
+    """Compare two sets of features.
+
+    Args:
+        fake: of the generated images.
+        real: of the real ones.
+        metrics: names out of `METRICS`.
+        subset: images in each of KID's hundred subsets.
+
+    Returns:
+        By name: fid (0 is best), kid and kid_std (about 0 is best), inception_score and its std
+        over ten parts (higher is better), precision and recall (shares; of at most 10,000 images
+        of each kind).
+
+    Raises:
+        GanError: too few images, or torch-fidelity is missing.
+
+    Reference: Heusel et al. 2017, arXiv 1706.08500 (FID); Binkowski et al. 2018, arXiv 1801.01401
+        (KID); Salimans et al. 2016, arXiv 1606.03498 (inception score); Kynkaanniemi et al. 2019,
+        arXiv 1904.06991 (precision and recall).
+    """
+    check(metrics, len(fake.vectors), len(real.vectors), fake.vectors.shape[1], subset)
+    fid, isc, kid, prc = _fidelity()
+    values: dict[str, float] = {}
+    if "fid" in metrics:
+        # In double precision: the sums of thousands of singles lose the digits that matter.
+        both = [fid.fid_features_to_statistics(each.vectors.double()) for each in (fake, real)]
+        distance = fid.fid_statistics_to_metric(*both, verbose=False)[fid.KEY_METRIC_FID]
+        values["fid"] = max(0.0, distance)  # equal sets give a rounding error of either sign
+    if "kid" in metrics:
+        options: dict[str, Any] = {"kid_subset_size": subset, "rng_seed": _SEED, "verbose": False}
+        found = kid.kid_features_to_metric(fake.vectors, real.vectors, **options)
+        values["kid"] = found[kid.KEY_METRIC_KID_MEAN]
+        values["kid_std"] = found[kid.KEY_METRIC_KID_STD]
+    if "inception_score" in metrics:
+        found = isc.isc_features_to_metric(fake.logits, rng_seed=_SEED)
+        values["inception_score"] = found[isc.KEY_METRIC_ISC_MEAN]
+        values["inception_score_std"] = found[isc.KEY_METRIC_ISC_STD]
+    if {"precision", "recall"} & set(metrics):
+        options = {"save_cpu_ram": True, "prc_batch_size": 1000, "verbose": False}
+        found = prc.prc_features_to_metric(fake.vectors[:_PAIRS], real.vectors[:_PAIRS], **options)
+        values |= {name: found[name] for name in ("precision", "recall") if name in metrics}
+    return values
+
+
+def nearest_gap(vectors: Tensor, real: Tensor) -> float:
+    """How far images are from the nearest real one, in the middle: copies are at 0.
+
+    Args:
+        vectors: features, shape (count, length).
+        real: features of the real images, shape (reals, length).
+
+    Returns:
+        Median over the images of the distance to the nearest real image.
+    """
+    nearest = [
+        torch.stack([torch.cdist(part, each).amin(1) for each in torch.split(real, 10_000)]).amin(0)
+        for part in torch.split(vectors, 500)
+    ]
+    return torch.cat(nearest).median().item()
+
+
+def _fidelity() -> tuple[ModuleType, ModuleType, ModuleType, ModuleType]:
+    try:
+        from torch_fidelity import metric_fid, metric_isc, metric_kid, metric_prc
+    except ImportError:
+        raise GanError("metrics need torch-fidelity: pip install 'gan-toolkit[metrics]'") from None
+    return metric_fid, metric_isc, metric_kid, metric_prc
