@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -36,14 +37,21 @@ def check_accelerator(accelerator: Accelerator) -> None:
         accelerator: the run's Accelerator.
 
     Raises:
-        ConfigError: FSDP, DeepSpeed, Megatron or XLA; fp8; or fp16 without a gradient scaler, as on
-            a CPU.
+        ConfigError: FSDP, DeepSpeed, Megatron or XLA; processes that do not know of each other;
+            fp8; or fp16 without a gradient scaler, as on a CPU.
     """
     kind, precision = accelerator.distributed_type, accelerator.mixed_precision
     if kind in _WHY_NOT:
         raise ConfigError(
             f"{kind.value} cannot train two networks against each other: {_WHY_NOT[kind]}; "
             "use plain data parallelism (accelerate launch --multi_gpu, or torchrun)"
+        )
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if launched != accelerator.num_processes:
+        raise ConfigError(
+            f"{launched} processes were launched, but the Accelerator sees "
+            f"{accelerator.num_processes}, so each would train alone; launch them with torchrun or "
+            "accelerate launch, and on CPUs give Accelerator(cpu=True)"
         )
     if precision not in ("no", "bf16", "fp16"):
         raise ConfigError(f"mixed_precision: {precision} is not one of no, bf16, fp16")

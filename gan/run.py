@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -220,12 +219,6 @@ def _accelerator(config: Config) -> Accelerator:
         kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
     )
     check_accelerator(accelerator)
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if launched != accelerator.num_processes:
-        raise ConfigError(
-            f"{launched} processes were launched, but Accelerate sees {accelerator.num_processes}: "
-            "each would train a run of its own; launch them with torchrun or accelerate launch"
-        )
     return accelerator
 
 

@@ -426,10 +426,21 @@ def test_fp16_on_a_cpu_is_refused():
 
 
 def test_fp8_is_refused():
-    acc = SimpleNamespace(distributed_type=DistributedType.NO, mixed_precision="fp8")
+    alone = {"distributed_type": DistributedType.NO, "num_processes": 1}
+    with pytest.raises(ConfigError) as error:
+        check_accelerator(SimpleNamespace(**alone, mixed_precision="fp8"))
+    assert str(error.value) == "mixed_precision: fp8 is not one of no, bf16, fp16"
+
+
+def test_processes_that_do_not_know_of_each_other_are_refused(monkeypatch):
+    acc = accelerator()
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError) as error:
         check_accelerator(acc)
-    assert str(error.value) == "mixed_precision: fp8 is not one of no, bf16, fp16"
+    assert str(error.value) == (
+        "2 processes were launched, but the Accelerator sees 1, so each would train alone; launch "
+        "them with torchrun or accelerate launch, and on CPUs give Accelerator(cpu=True)"
+    )
 
 
 def test_a_foreign_optimizer_is_refused():

@@ -9,10 +9,10 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gan.run import Run, build
 from gan.config import Config
 from gan.data.dataset import ImageData
 from gan.player import Player
+from gan.run import Run, build
 from gan.steps import MicroBatch
 
 TOTAL = 8
