@@ -61,7 +61,8 @@ class Target:
 
 
 @cache
-def _formats() -> tuple[str, ...]:
+def formats() -> tuple[str, ...]:
+    """Return the names of the formats that are read; loads Pillow's plugins."""
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
@@ -79,7 +80,7 @@ def open_picture(data: bytes) -> Image.Image:
         UnreadableError: if any part of it cannot be decoded.
     """
     try:
-        picture: Image.Image = Image.open(io.BytesIO(data), formats=_formats())
+        picture: Image.Image = Image.open(io.BytesIO(data), formats=formats())
         picture.load()
     except Exception as error:  # a decoder's complaint may be of any class
         raise UnreadableError(_reason(data, error)) from error
@@ -98,7 +99,7 @@ def glance(data: bytes) -> tuple[tuple[int, int], bool]:
         UnreadableError: if its head cannot be read.
     """
     try:
-        picture: Image.Image = Image.open(io.BytesIO(data), formats=_formats())
+        picture: Image.Image = Image.open(io.BytesIO(data), formats=formats())
         # Pillow's own TIFF gives its size upright already.
         turned = picture.format != "TIFF" and picture.getexif().get(_ORIENTATION) in (5, 6, 7, 8)
     except Exception as error:

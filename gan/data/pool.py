@@ -19,14 +19,14 @@ from typing import NoReturn, TypeAlias
 
 from tqdm import tqdm
 
-from gan.data.decode import Bytes, Target, quiet
+from gan.data.decode import Bytes, Target, formats, quiet
 from gan.data.items import Items
 from gan.data.worker import Order, Outcome, decode_stretch
 from gan.errors import DataError
 
 Bar: TypeAlias = "tqdm[NoReturn]"
 
-_ALONE_SECONDS = 0.5  # about what it takes to start the other processes
+_ALONE_SECONDS = 1.0  # less work than this is done sooner than other processes are started
 _STRETCH = 64
 
 # The paths first: a folder of the person's may hold a module of the same name as one of ours.
@@ -60,7 +60,7 @@ def decode_all(items: Items, target: Target, out: Path | Bytes | None) -> Outcom
     alone = _ALONE_SECONDS if processes > 1 else math.inf
     bar = tqdm(total=len(items), desc="Preparing images", unit="image", disable=None, leave=False)
     with bar:
-        run.alone(bar, time.monotonic() + alone)
+        run.alone(bar, alone)
         if run.done < len(items):
             run.together(bar, min(processes, -(-(len(items) - run.done) // _STRETCH)))
     run.outcome.failures.sort()
@@ -123,8 +123,11 @@ class _Run:
         self.outcome, self.done = Outcome(), 0
         self._lock = threading.Lock()
 
-    def alone(self, bar: Bar, until: float) -> None:
-        while self.done < len(self.items) and time.monotonic() < until:
+    def alone(self, bar: Bar, seconds: float) -> None:
+        """Decode here until so much is done that the rest can be seen to take longer."""
+        formats()  # loads Pillow's plugins, which would count as work otherwise
+        began, left = time.monotonic(), 0.0
+        while self.done < len(self.items) and left < seconds:
             part = self.items.take(slice(self.done, self.done + 16))
             pixels: list[Bytes] = []
             with quiet():
@@ -138,6 +141,7 @@ class _Run:
                     raise _no_room(self.out, error) from error
             self._keep(self.done, pixels, outcome, bar)
             self.done += len(part)
+            left = (time.monotonic() - began) / self.done * (len(self.items) - self.done)
 
     def together(self, bar: Bar, processes: int) -> None:
         stretches = self._stretches()
