@@ -182,6 +182,15 @@ def test_what_a_killed_process_left_is_removed(photos: Path, cache: Path) -> Non
     assert entries(cache) == [entry]
 
 
+def test_what_was_left_of_another_source_is_removed(photos: Path, cache: Path) -> None:
+    (cache / "dead.partial").mkdir(parents=True)
+    (cache / "alive.partial").mkdir()
+    with Cache(1).locked("alive"):
+        open_data(str(photos))
+        assert not (cache / "dead.partial").exists()
+        assert (cache / "alive.partial").exists()
+
+
 def test_what_is_readable_again_is_not_left_out(photos: Path, cache: Path) -> None:
     path = photos / "003.png"
     content, status = path.read_bytes(), path.stat()

@@ -10,10 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, features
+from PIL import Image, ImageFile, features
 
 from gan.data import open_data
-from gan.data.decode import Target, UnreadableError, convert, glance, is_grey, open_picture, quiet
+from gan.data.decode import (
+    Target,
+    UnreadableError,
+    convert,
+    glance,
+    is_grey,
+    open_picture,
+    strictly,
+)
 from gan.errors import DataError
 
 WHITE = (255, 255, 255)
@@ -189,7 +197,7 @@ def test_phone_photos_stand_upright(kind: str) -> None:
 
 def test_a_damaged_note_of_the_orientation_is_ignored() -> None:
     data = encoded(plain("RGB", (9, 9, 9)), "JPEG", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff\0\0")
-    with quiet():
+    with strictly():
         assert open_picture(data).size == (16, 16)
 
 
@@ -225,7 +233,7 @@ def test_no_part_of_a_file_becomes_an_image(kind: str, options: dict[str, object
     data = encoded(NOISE, kind, **options)
     assert open_picture(data).size == (64, 64)
     for share in (0, 0.1, 0.5, 0.9, 0.97):
-        with pytest.raises(UnreadableError), quiet():
+        with pytest.raises(UnreadableError), strictly():
             open_picture(data[: int(share * len(data))])
 
 
@@ -287,6 +295,16 @@ def test_unreadable_files_are_listed_before_training_starts(tmp_path: Path) -> N
     data = open_data(str(tmp_path), skip_unreadable=True)
     assert np.array_equal(data.images.numpy()[0], np.asarray(NOISE).transpose(2, 0, 1))
     assert data.notes[0].startswith("left out, 11 of 12 images cannot be read:\n  half 0.jpg")
+
+
+def test_a_lenient_pillow_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = encoded(NOISE, "JPEG")
+    (tmp_path / "half.jpg").write_bytes(half[: len(half) // 2])
+    NOISE.save(tmp_path / "whole.png")
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    with pytest.raises(DataError, match=r"half\.jpg: image file is truncated"):
+        open_data(str(tmp_path))
+    assert ImageFile.LOAD_TRUNCATED_IMAGES
 
 
 def test_nothing_left_is_an_error_even_when_skipping(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from gan.data import open_data
-from gan.data.report import contact_sheet, describe, fitting_presets
+from gan.data import contact_sheet, describe, open_data
+from gan.data.report import fitting_presets
 from gan.errors import DataError
 
 

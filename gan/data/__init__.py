@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gan.data.dataset import ImageData
     from gan.data.door import open_data
+    from gan.data.report import Report, contact_sheet, describe
 
-_HOME = {"ImageData": "gan.data.dataset", "open_data": "gan.data.door"}
+_HOME = {
+    "ImageData": "gan.data.dataset",
+    "Report": "gan.data.report",
+    "contact_sheet": "gan.data.report",
+    "describe": "gan.data.report",
+    "open_data": "gan.data.door",
+}
 
-__all__ = ["ImageData", "open_data"]
+__all__ = ["ImageData", "Report", "contact_sheet", "describe", "open_data"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,17 +8,18 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from gan.errors import DataError
 
 PIXELS = "pixels.bin"
 _META = "meta.json"
+_PARTIAL = ".partial"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
           "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}  # fmt: skip
 
@@ -113,6 +114,7 @@ class Cache:
         """Remove the entries used longest ago until so many bytes fit in, if ever they do."""
         if size > self.limit:
             return False
+        self._remove_unfinished()
         used = []
         for meta in self.folder.glob(f"*/{_META}"):
             try:
@@ -127,6 +129,11 @@ class Cache:
             total -= bytes_
         return shutil.disk_usage(self.folder).free > size
 
+    def _remove_unfinished(self) -> None:
+        for partial in self.folder.glob(f"*{_PARTIAL}"):
+            with suppress(Timeout), FileLock(partial.with_suffix(".lock"), timeout=0):
+                Entry(partial).discard()  # nobody makes it any more
+
     @contextmanager
     def making(self, entry: Entry) -> Iterator[Entry]:
         """Make an entry beside its place; it takes its place when all went well.
@@ -134,8 +141,7 @@ class Cache:
         Args:
             entry: the place, locked.
         """
-        # Of a process that was killed; nobody else makes the same entry while it is locked.
-        partial = Entry(entry.folder.with_suffix(".partial"))
+        partial = Entry(entry.folder.with_suffix(_PARTIAL))
         partial.discard()
         entry.discard()
         partial.folder.mkdir()

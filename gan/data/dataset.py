@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from gan.data.decode import Target, UnreadableError, quiet
+from gan.data.decode import Target, UnreadableError, strictly
 from gan.data.items import Items
 from gan.errors import DataError
 
@@ -93,7 +93,7 @@ class LazyImages:
     def __getitem__(self, chosen: Tensor | int) -> Tensor:
         indices = [chosen] if isinstance(chosen, int) else chosen.tolist()
         pixels = np.empty((len(indices), *self.shape[1:]), np.uint8)
-        with quiet():
+        with strictly():
             for row, index in enumerate(indices):
                 try:
                     pixels[row] = self.items.planes(index, self.target)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -146,11 +146,16 @@ def _upright(picture: Image.Image) -> Image.Image:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep Pillow's warnings about odd metadata to itself; the pixels are checked anyway."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def strictly() -> Iterator[None]:
+    """Have Pillow refuse what is damaged, whatever the program chose, and warn of nothing else."""
+    lenient = ImageFile.LOAD_TRUNCATED_IMAGES
+    ImageFile.LOAD_TRUNCATED_IMAGES = False  # else the missing part of a picture becomes grey
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd metadata, mostly
+            yield
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = lenient
 
 
 def is_grey(picture: Image.Image) -> bool:

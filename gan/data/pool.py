@@ -19,7 +19,7 @@ from typing import NoReturn, TypeAlias
 
 from tqdm import tqdm
 
-from gan.data.decode import Bytes, Target, formats, quiet
+from gan.data.decode import Bytes, Target, formats, strictly
 from gan.data.items import Items
 from gan.data.worker import Order, Outcome, decode_stretch
 from gan.errors import DataError
@@ -79,7 +79,7 @@ class _Process:
         complaints = tempfile.NamedTemporaryFile(prefix="gan-decode-")  # noqa: SIM115
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM.format(path=sys.path)],
+            [sys.executable, "-c", _PROGRAM.format(path=[str(path) for path in sys.path])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
@@ -130,7 +130,7 @@ class _Run:
         while self.done < len(self.items) and left < seconds:
             part = self.items.take(slice(self.done, self.done + 16))
             pixels: list[Bytes] = []
-            with quiet():
+            with strictly():
                 outcome = decode_stretch(part, self.done, self.target, pixels.append)
             if isinstance(self.out, Path):
                 try:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gan.data.cache import Cache, Entry
 from gan.data.dataset import LazyImages, Stored
-from gan.data.decode import Target, UnreadableError, quiet
+from gan.data.decode import Target, UnreadableError, strictly
 from gan.data.items import ArrayItems, Items
 from gan.data.pool import decode_all
 from gan.data.sources import Source, fingerprint_of
@@ -208,7 +208,7 @@ def _suggested(items: Items) -> tuple[int, tuple[int, int]]:
     """Return channels, and height and width, by a sample from all over the source."""
     sizes: list[tuple[int, int]] = []
     grey = True
-    with quiet():
+    with strictly():
         for index in _sample(len(items)):
             try:
                 (width, height), is_grey = items.glance(index)

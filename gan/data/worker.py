@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from gan.data.decode import Bytes, Target, UnreadableError, convert, has_opacity, quiet
+from gan.data.decode import Bytes, Target, UnreadableError, convert, has_opacity, strictly
 from gan.data.items import Items
 
 
@@ -91,7 +91,7 @@ def serve(orders: BinaryIO, answers: BinaryIO) -> None:
         answers: takes pairs of (`Outcome` or the text of an error, pixels or None).
     """
     order: Order = pickle.load(orders)
-    with quiet(), ExitStack() as stack:
+    with strictly(), ExitStack() as stack:
         file = stack.enter_context(open(order.path, "r+b")) if order.path else None
         while True:
             try:
