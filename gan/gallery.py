@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -290,9 +291,15 @@ def _save_mp4(path: Path, frames: list[Image.Image], fps: int) -> None:
 # --- beside images -------------------------------------------------------------------------------
 
 
+class _Images(Protocol):
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]: ...
+
+
 def nearest(
     samples: Tensor,
-    reals: Tensor,
+    reals: Tensor | _Images,
     k: int = 3,
     features: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -300,7 +307,8 @@ def nearest(
 
     Args:
         samples: in [-1, 1], shape (n, *shape).
-        reals: bytes of the same shape, or points; (count, *shape).
+        reals: bytes of the same shape, or points, (count, *shape); or a data set of them, as
+            `gan.open_data` gives it.
         k: how many, at most as there are real images.
         features: compare these of images in [-1, 1] instead of the pixels; gives (batch, length).
 
@@ -312,19 +320,24 @@ def nearest(
     mine = vector(samples.float()).float()
     best = torch.full((len(samples), 0), math.inf), torch.zeros(len(samples), 0, dtype=torch.int64)
     for start in range(0, len(reals), 4096):
-        part = reals[start : start + 4096]
-        images = part.float() / 127.5 - 1 if part.dtype == torch.uint8 else part.float()
+        indices = torch.arange(start, min(start + 4096, len(reals)))
+        images = _take(reals, indices)
         gaps = torch.cdist(
             mine, vector(images).float(), compute_mode="donot_use_mm_for_euclid_dist"
         )
-        indices = torch.arange(start, start + len(part)).expand(len(mine), -1)
-        all_gaps, all_indices = torch.cat([best[0], gaps], 1), torch.cat([best[1], indices], 1)
+        all_indices = torch.cat([best[1], indices.expand(len(mine), -1)], 1)
+        all_gaps = torch.cat([best[0], gaps], 1)
         order = all_gaps.argsort(dim=1, stable=True)[:, :k]
         best = all_gaps.gather(1, order), all_indices.gather(1, order)
     return best[1], best[0] / math.sqrt(mine.shape[1])
 
 
-def nearest_picture(samples: Tensor, reals: Tensor, k: int = 3) -> Tensor:
+def _take(reals: Tensor | _Images, indices: Tensor) -> Tensor:
+    found = reals[indices] if isinstance(reals, Tensor) else reals.__getitems__(indices.tolist())[0]
+    return found.float() / 127.5 - 1 if found.dtype == torch.uint8 else found.float()
+
+
+def nearest_picture(samples: Tensor, reals: Tensor | _Images, k: int = 3) -> Tensor:
     """A grid in which each sample is followed by its nearest real images and a gap.
 
     Args:
@@ -336,7 +349,7 @@ def nearest_picture(samples: Tensor, reals: Tensor, k: int = 3) -> Tensor:
         uint8 of shape (channels, height, width).
     """
     indices, _ = nearest(samples, reals, k)
-    neighbours = reals[indices.flatten()].float() / 127.5 - 1
+    neighbours = _take(reals, indices.flatten())
     groups = torch.cat(
         [
             samples[:, None],

@@ -123,12 +123,14 @@ def sample(
         GanError: labels that the generator does not have.
     """
     pieces = sample_batches(generator, seeds, labels, batch_size=batch_size, truncation=truncation)
+    images = torch.empty(len(seeds), *unwrap(generator).shape)  # type: ignore[misc]
+    start = 0
     with tqdm(total=len(seeds), unit="image", disable=not progress) as bar:
-        images = []
         for piece in pieces:
-            images.append(piece)
+            images[start : start + len(piece)] = piece
+            start += len(piece)
             bar.update(len(piece))
-    return torch.cat(images)
+    return images
 
 
 def sample_batches(

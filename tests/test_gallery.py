@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from gan.data import ImageData
 from gan.errors import GanError
 from gan.gallery import (
     interpolate,
@@ -258,6 +259,15 @@ def test_neighbours_by_features() -> None:
     reals = torch.tensor([[5.0, 0.0], [0.0, 1.0]])
     indices, _ = nearest(torch.zeros(1, 2), reals, k=1, features=lambda x: x[:, :1])
     assert indices.tolist() == [[1]]
+
+
+def test_neighbours_out_of_a_data_set() -> None:
+    images = torch.randint(0, 256, (50, 1, 4, 4), dtype=torch.uint8)
+    data = ImageData("random", images, "fingerprint")
+    samples = torch.rand(5, 1, 4, 4) * 2 - 1
+    for mine, theirs in zip(nearest(samples, data), nearest(samples, images), strict=True):
+        assert torch.equal(mine, theirs)
+    assert torch.equal(nearest_picture(samples, data), nearest_picture(samples, images))
 
 
 def test_the_picture_of_neighbours() -> None:
