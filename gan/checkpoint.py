@@ -198,7 +198,7 @@ def save_checkpoint(
                 _forget(root, keep)
         except OSError as error:
             problem = str(error)
-    if accelerator.is_main_process and problem:
+    if accelerator.is_main_process and (problem or failed.item()):
         shutil.rmtree(work, ignore_errors=True)
     failed = accelerator.reduce(torch.tensor(float(bool(problem)), device=accelerator.device))
     if failed.item():

@@ -169,14 +169,14 @@ def fit(run: Run) -> int:
                 scalars = train_step(run)
                 run.latest |= scalars
                 stop = guard.after_step(scalars, stop=received.number)
-                last = run.step == config.steps or stop > 0
+                last = run.step == config.steps
 
                 report.progress()
                 if due(config.log_every, run.step) or last:
                     report.scalars()
                 if due(config.sample_every, run.step) or last:
                     report.samples()
-                if due(config.save_every, run.step) or last:
+                if due(config.save_every, run.step) or last or stop:
                     guard.settle()
                     save(run)
                 if stop:
