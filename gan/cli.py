@@ -139,7 +139,7 @@ def _sample(words: list[str]) -> int:
     generator = load_averaged_generator(folder)
     seeds = range(arguments.seed, arguments.seed + arguments.num)
     samples = sampling.sample(generator, seeds, progress=True)
-    columns = sampling.grid_columns(len(samples), generator.num_classes)
+    columns = sampling.grid_columns(len(samples), int(generator.num_classes))  # type: ignore[arg-type]
     sampling.save_picture(arguments.out, sampling.picture(samples, columns))
     _say(str(arguments.out))
     return 0

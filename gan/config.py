@@ -159,7 +159,9 @@ class Config:
     """Weight of r1 and r2: gamma / 2 times the squared gradient norm."""
 
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
+    """The generator and its optimizer."""
     discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
+    """The discriminator and its optimizer."""
 
     steps: int = 10_000
     """Length of the run, in updates of the generator."""

@@ -40,7 +40,14 @@ class Run:
 
     Attributes:
         config: the configuration, with what came from the data filled in.
-        images_per_step: real images of one discriminator update, over all processes.
+        accelerator: the one Accelerator of the run.
+        data: the real examples.
+        generator: the generator's player.
+        discriminator: the discriminator's player.
+        ema: the averaged generator.
+        stream: real batches, for ever.
+        loss: the adversarial loss.
+        generator_options: what the generator's family was built with.
         step: completed steps, that is, attempted generator updates.
         images_seen: real images shown to the discriminator, on all processes.
         rollbacks: how often the run went back to a checkpoint after a divergence.
@@ -88,7 +95,14 @@ class Run:
         return dict(zip(tags, self.accelerator.reduce(values, "mean"), strict=True))
 
     def penalty_weight(self, penalty: Penalty) -> float:
-        """Weight of a penalty now, as if it were due at every update."""
+        """Weight of a penalty now, as if it were due at every update.
+
+        Args:
+            penalty: one of the configuration's.
+
+        Returns:
+            The weight; gamma for r1 and r2 without a weight of their own.
+        """
         default = PENALTIES[penalty.name].default_weight
         schedule = penalty.weight or (self.config.gamma if default is None else Schedule(default))
         return schedule.at(self.images_seen, self.total_images)

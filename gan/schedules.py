@@ -43,6 +43,14 @@ class Schedule:
     Written `START`, or `START..END[,linear|cosine][,from=SPAN][,to=SPAN][,warmup=SPAN]`, where a
     SPAN is a number of images (`20000`, `500k`, `20M`) or a share of the run (`60%`).
     `0.002..0.0002,from=60%` holds 0.002 for 60 % of the run, then falls in a line to a tenth.
+
+    Attributes:
+        start: value until `begin`.
+        end: value from `finish` on; None: constant.
+        shape: of the way between, `linear` or half a `cosine`.
+        begin: SPAN at which it leaves `start`, written `from=`.
+        finish: SPAN at which it reaches `end`, written `to=`.
+        warmup: SPAN over which the value rises from 0 to what it would be without.
     """
 
     start: float

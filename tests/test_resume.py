@@ -278,7 +278,7 @@ def test_a_folder_without_a_complete_checkpoint_says_what_to_do(tmp_path: Path) 
         gan.resume(tmp_path / "digits-001")
 
 
-# --- divergence ------------------------------------------------------------------------------------
+# --- divergence ---
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, what: str, steps: list[int]) -> list[int]:
@@ -420,7 +420,7 @@ def test_running_out_of_memory_is_explained(
         gan.train(tiny(tmp_path))
 
 
-# --- kill -9 -----------------------------------------------------------------------------------------
+# --- kill -9 ---
 
 SCRIPT = """
 import sys, gan
