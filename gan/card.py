@@ -45,7 +45,7 @@ def model_card(
     if names := generator.get("class_names"):
         parts += ["## Classes", ", ".join(f"{i} {each}" for i, each in enumerate(names))]
     if measured:
-        parts += ["## Measured", _table(measured)]
+        parts += ["## Measured", *map(_table, measured)]
     if settings:
         parts += ["## Settings", _code("yaml", yaml.safe_dump(dict(settings), sort_keys=False))]
     return "\n\n".join(parts) + "\n"
@@ -77,14 +77,17 @@ def _code(language: str, text: str) -> str:
     return f"```{language}\n{text.rstrip()}\n```"
 
 
-def _table(measured: Sequence[Mapping[str, Any]]) -> str:
-    rows = ["| metric | value | how |", "|---|---|---|"]
-    for entry in measured:
-        how = ", ".join(
-            f"{key.replace('_', ' ')} {value}"
-            for key, value in entry.items()
-            if key not in ("values", "floor", "time") and value is not None
-        )
-        for metric, value in entry["values"].items():
-            rows.append(f"| {metric} | {value:.4g} | {how} |")
-    return "\n".join(rows)
+def _table(entry: Mapping[str, Any]) -> str:
+    left_out = ("values", "floor", "notes", "time")
+    how = ", ".join(
+        f"{key.replace('_', ' ')} {value}"
+        for key, value in entry.items()
+        if key not in left_out and value is not None
+    )
+    floor = entry.get("floor") or {}
+    rows = ["| metric | value | of unseen real images |", "|---|---|---|"]
+    for metric, value in entry["values"].items():
+        best = f"{floor[metric]:.4g}" if metric in floor else ""
+        rows.append(f"| {metric} | {value:.4g} | {best} |")
+    notes = [f"Note: {note}" for note in entry.get("notes", ())]
+    return "\n\n".join(["\n".join(rows), f"How: {how}.", *notes])

@@ -46,9 +46,9 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_measured_numbers_come_with_their_conditions() -> None:
-    measured = [
-        {"values": {"fid": 12.3456}, "features": "self", "fakes": 5000, "floor": {"fid": 1}}
-    ]
+    entry = {"values": {"fid": 12.3456, "kid": 0.5}, "floor": {"fid": 1.0}, "notes": ["copies?"]}
+    measured = [entry | {"features": "self", "fakes": 5000, "seed": None}]
     card = model_card(GENERATOR, measured=measured, picture="samples.png")
-    assert "| fid | 12.35 | features self, fakes 5000 |" in card
+    assert "| fid | 12.35 | 1 |\n| kid | 0.5 |  |\n\nHow: features self, fakes 5000.\n" in card
+    assert "\nNote: copies?\n" in card
     assert "![samples](samples.png)" in card
