@@ -1,0 +1,1 @@
+"""Texts and their classes: options, files, tokens, models. The loop is in text_classification."""
