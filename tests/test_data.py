@@ -298,6 +298,11 @@ def test_images_of_many_sizes_meet_at_a_power_of_two(tmp_path: Path) -> None:
     assert data.notes == ("3 of 3 images were brought to 32x32 pixels (height x width) by crop",)
 
 
+def test_images_of_a_cameras_size_are_made_smaller(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png", 5, (1100, 700))
+    assert open_data(str(tmp_path)).shape == (1, 256, 256)
+
+
 def test_one_grey_image_among_colours_and_the_reverse(tmp_path: Path) -> None:
     for index in range(6):
         picture(tmp_path / f"{index}.png", (200, 100, 0))

@@ -140,8 +140,13 @@ def test_splits_by_name(tmp_path: Path) -> None:
     train = open_data(str(tmp_path / "a.npz"))
     test = open_data(str(tmp_path / "a.npz"), split="test")
     assert (len(train), train.labels.tolist()) == (3, [0, 1, 0])
-    assert (len(test), test.labels.tolist()) == (2, [0, 0])
+    assert (len(test), test.labels.tolist()) == (2, [1, 1])
+    assert test.class_names == train.class_names
     assert torch.equal(test.images, torch.from_numpy(IMAGES[3:]))
+    np.savez(tmp_path / "b.npz", train_images=IMAGES, val_images=IMAGES[:1],
+             test_images=IMAGES[:2], test_labels=np.array([[1], [2]]))  # fmt: skip
+    assert open_data(str(tmp_path / "b.npz")).num_classes == 0
+    assert open_data(str(tmp_path / "b.npz"), split="test").labels.tolist() == [0, 1]
     with pytest.raises(DataError, match=r"has no test split \(the array \(5, 3, 6, 9\)\)"):
         open_data(saved(tmp_path, IMAGES), split="test")
 

@@ -286,7 +286,7 @@ def test_unreadable_files_are_listed_before_training_starts(tmp_path: Path) -> N
     with pytest.raises(DataError) as caught:
         open_data(str(tmp_path))
     lines = str(caught.value).splitlines()
-    assert lines[0] == "data: 11 of 12 images cannot be read:"
+    assert lines[0] == f"data: 11 of 12 images of {tmp_path.name} cannot be read:"
     assert lines[1].startswith("  half 0.jpg: image file is truncated")
     assert lines[11:] == [
         "  and 1 more",
@@ -294,7 +294,8 @@ def test_unreadable_files_are_listed_before_training_starts(tmp_path: Path) -> N
     ]
     data = open_data(str(tmp_path), skip_unreadable=True)
     assert np.array_equal(data.images.numpy()[0], np.asarray(NOISE).transpose(2, 0, 1))
-    assert data.notes[0].startswith("left out, 11 of 12 images cannot be read:\n  half 0.jpg")
+    assert data.notes[0].startswith("left out, 11 of 12 images of")
+    assert "half 9.jpg: image file is truncated" in data.notes[0]
 
 
 def test_a_lenient_pillow_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

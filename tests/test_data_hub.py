@@ -66,6 +66,13 @@ def test_splits_of_a_saved_folder(datasets: Any, tmp_path: Path) -> None:
     datasets.DatasetDict(both).save_to_disk(tmp_path / "saved")
     assert len(open_data(str(tmp_path / "saved"))) == 2
     assert len(open_data(str(tmp_path / "saved"), split="test")) == 3
+    ages = {"train": [30, 9, 9], "test": [30]}
+    numbered = {
+        name: table(datasets, image=pictures(len(age)), class_=age) for name, age in ages.items()
+    }
+    numbered = {name: part.rename_column("class_", "class") for name, part in numbered.items()}
+    datasets.DatasetDict(numbered).save_to_disk(tmp_path / "numbered")
+    assert open_data(str(tmp_path / "numbered"), split="test").labels.tolist() == [1]
     both["train"].save_to_disk(tmp_path / "one")
     with pytest.raises(DataError, match=r"has no test split\. Use split train"):
         open_data(str(tmp_path / "one"), split="test")

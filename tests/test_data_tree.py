@@ -257,6 +257,15 @@ def test_train_and_test_folders_are_splits(classes: Path, tmp_path: Path) -> Non
     assert values(open_data(str(tmp_path / "all"), split="test")) == [99]
 
 
+def test_a_class_without_test_images_keeps_its_number(classes: Path, tmp_path: Path) -> None:
+    picture(tmp_path / "all" / "test" / "pets" / "dog" / "z.png", 99)
+    (tmp_path / "all" / "train").mkdir()
+    classes.rename(tmp_path / "all" / "train" / "pets")
+    test = open_data(str(tmp_path / "all"), split="test")
+    assert test.class_names == open_data(str(tmp_path / "all")).class_names == ("cat", "dog")
+    assert test.labels.tolist() == [1]
+
+
 def test_a_folder_without_splits_has_no_test(classes: Path) -> None:
     with pytest.raises(DataError, match="has no test split, which is a folder named test"):
         open_data(str(classes), split="test")
@@ -330,6 +339,21 @@ def test_label_tables_that_do_not_fit(classes: Path) -> None:
     vector = '{"labels": [["cat/a.png", [0.1, 0.2]]]}'
     assert "the label of cat/a.png is [0.1, 0.2]; only whole" in labelled(classes, "l.json", vector)
     assert "holds no labels" in labelled(classes, "l.json", '{"labels": null}')
+
+
+def test_a_table_may_cover_all_splits(classes: Path, tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    picture(tmp_path / "all" / "test" / "z.png", 9)
+    classes.rename(tmp_path / "all" / "train")
+    names = ["train/cat/a.png", "train/cat/b.png", "train/dog/a.png", "train/dog/b.png"]
+    rows = [f"{name},{index % 2}" for index, name in enumerate([*names, "test/z.png"])]
+    table = tmp_path / "labels.csv"
+    table.write_text("\n".join(rows))
+    assert open_data(str(tmp_path / "all"), labels=str(table)).labels.tolist() == [0, 1, 0, 1]
+    assert open_data(str(tmp_path / "all"), labels=str(table), split="test").class_names == (
+        "0",
+        "1",
+    )
 
 
 def test_a_label_file_that_does_not_exist(classes: Path) -> None:

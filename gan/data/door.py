@@ -60,7 +60,7 @@ class Options:
                 raise DataError(f"{name}: {getattr(self, name)!r} is not one of {words}.")
         if self.resolution is not None and min(self.resolution) < 1:
             raise DataError(f"resolution: {self.resolution} is no height and width in pixels.")
-        if any(not 0 <= value <= 255 for value in self.background):
+        if len(self.background) != 3 or not all(0 <= value <= 255 for value in self.background):
             raise DataError(f"background: {self.background} is not three values from 0 to 255.")
         parse_size(self.cache_limit)
 
@@ -91,8 +91,8 @@ def open_data(
         root: where torchvision's data sets are kept and downloaded to; None: a folder in the
             user's cache folder.
         split: "train", or "test" where the source has one.
-        resolution: height and width in pixels; None: the data's own, or where images differ, a
-            power of two that at least half of them reach.
+        resolution: height and width in pixels; None: the data's own up to 1,024, or where images
+            differ or are larger, a power of two up to 256 that at least half of them reach.
         channels: 1 (grey), 3 (colour) or 4 (with opacity); None: the data's own, without opacity.
         fit: how an image of other proportions is brought to the resolution: "crop" cuts the
             longer side off evenly, "pad" adds the background, "stretch" changes the proportions.
@@ -123,7 +123,7 @@ def open_data(
         return points(source, split)
     found = find(source, options)
     prepared = look_at(found, options)
-    notes = check_readable(found.items, prepared.outcome, skip_unreadable=skip_unreadable)
+    notes = check_readable(found, prepared.outcome, skip_unreadable=skip_unreadable)
     return as_data(found, prepared, notes)
 
 

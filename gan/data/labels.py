@@ -15,7 +15,9 @@ FILE_COLUMNS = ("file", "filename", "file_name", "image", "path", "name", "id")
 LABEL_COLUMNS = ("label", "class", "category", "target")
 
 
-def from_file(path: Path, names: Sequence[str], base: str = "") -> tuple[Labels, tuple[str, ...]]:
+def from_file(
+    path: Path, names: Sequence[str], base: str = "", unused: Sequence[str] = ()
+) -> tuple[Labels, tuple[str, ...]]:
     """Read the class of each picture from StyleGAN's dataset.json or from a CSV.
 
     Args:
@@ -23,6 +25,7 @@ def from_file(path: Path, names: Sequence[str], base: str = "") -> tuple[Labels,
             one of labels.
         names: the pictures, as paths below the folder or archive.
         base: the folder that all pictures lie in, with a slash at its end.
+        unused: pictures that may have a class without needing it, such as those of another split.
 
     Returns:
         The number of each picture's class, and the names of the classes.
@@ -40,7 +43,7 @@ def from_file(path: Path, names: Sequence[str], base: str = "") -> tuple[Labels,
             raise DataError(f"labels: {path} holds no labels. Use labels none.")
     else:
         table = _from_csv(text, str(path), names)
-    return matched(table, names, str(path), base)
+    return matched(table, names, str(path), base, unused)
 
 
 def from_json(text: str, where: str) -> dict[str, str] | None:
@@ -99,7 +102,11 @@ def _normal(file: str) -> str:
 
 
 def matched(
-    table: dict[str, str], names: Sequence[str], where: str, base: str = ""
+    table: dict[str, str],
+    names: Sequence[str],
+    where: str,
+    base: str = "",
+    unused: Sequence[str] = (),
 ) -> tuple[Labels, tuple[str, ...]]:
     """Give each picture its class.
 
@@ -109,6 +116,7 @@ def matched(
         names: the pictures.
         where: what to call the table.
         base: the folder that all pictures lie in, with a slash at its end.
+        unused: pictures that may have a class without needing it.
 
     Returns:
         The number of each picture's class, and the names of the classes.
@@ -123,13 +131,13 @@ def matched(
             f"labels: {where} says nothing of {len(missing)} of {len(names)} images, such as "
             f"{', '.join(missing[:3])}. Add them to it, remove them, or use labels none."
         )
-    unused = table.keys() - set(keys)
-    if unused:
+    lost = table.keys() - set(keys) - {_key(table, name, base) for name in unused}
+    if lost:
         raise DataError(
-            f"labels: {where} names {len(unused)} files that are not there, such as "
-            f"{', '.join(sorted(unused)[:3])}. Put them back, or remove them from it."
+            f"labels: {where} names {len(lost)} files that are not there, such as "
+            f"{', '.join(sorted(lost)[:3])}. Put them back, or remove them from it."
         )
-    return class_labels([table[key] for key in keys if key is not None])
+    return class_labels([table[key] for key in keys if key is not None], set(table.values()))
 
 
 def _key(table: dict[str, str], name: str, base: str) -> str | None:

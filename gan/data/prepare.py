@@ -26,6 +26,7 @@ _VERSION = 1  # of the pixels in the cache: one more wherever the same settings 
 _SAMPLE = 256
 _SMALL = 64 << 20
 _LARGEST_GUESS = 256
+_LARGEST_OWN = 1024
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,13 @@ def _found(entry: Entry, items: Items) -> Prepared | None:
     if known is None:
         return None
     failures = [(int(index), str(reason)) for index, reason in known["failures"]]
-    for index, _ in failures:  # what could not be read may have been for want of a permission
-        try:
-            items.pictures(index)
-        except UnreadableError:
-            continue
-        return None
+    with strictly():
+        for index, _ in failures:  # what was lacking may have been a permission only
+            try:
+                items.pictures(index)
+            except UnreadableError:
+                continue
+            return None
     outcome = Outcome(failures, Counter(known["modes"]), Counter(known["sizes"]))
     target = Target(**{**known["target"], "background": tuple(known["target"]["background"])})
     return _mapped(entry, tuple(known["shape"]), target, outcome)
@@ -226,19 +228,19 @@ def _sample(count: int) -> Sequence[int]:
 
 
 def _common_size(sizes: list[tuple[int, int]]) -> tuple[int, int]:
-    """Return the size of all, or else a power of two that half of the images reach."""
-    if len(set(sizes)) == 1:
+    """Return the size of all, if it is no camera's, or a power of two that half of them reach."""
+    if len(set(sizes)) == 1 and max(sizes[0]) <= _LARGEST_OWN:
         return sizes[0]
     short = int(np.median([min(size) for size in sizes]))
     side = min(_LARGEST_GUESS, 1 << max(3, short.bit_length() - 1))
     return side, side
 
 
-def check_readable(items: Items, outcome: Outcome, *, skip_unreadable: bool) -> list[str]:
+def check_readable(source: Source, outcome: Outcome, *, skip_unreadable: bool) -> list[str]:
     """Say what could not be read.
 
     Args:
-        items: all of the pictures.
+        source: all of the pictures.
         outcome: what was met.
         skip_unreadable: leave them out, if any others are left.
 
@@ -248,12 +250,13 @@ def check_readable(items: Items, outcome: Outcome, *, skip_unreadable: bool) -> 
     Raises:
         DataError: if there are some, and they are not to be skipped; lists the first ten.
     """
-    failures = outcome.failures
+    failures, items = outcome.failures, source.items
     if not failures:
         return []
     listed = "\n".join(f"  {items.name(index)}: {reason}" for index, reason in failures[:10])
     more = f"\n  and {len(failures) - 10} more" if len(failures) > 10 else ""
-    what = f"{len(failures)} of {len(items)} images cannot be read:\n{listed}{more}"
+    some = f"{len(failures)} of {len(items)} images of {source.name}"
+    what = f"{some} cannot be read:\n{listed}{more}"
     if len(failures) == len(items):
         raise DataError(f"data: {what}\nNothing is left to train on.")
     if not skip_unreadable:

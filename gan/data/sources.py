@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,16 +74,19 @@ class Identity:
         return self._digest.hexdigest()
 
 
-def class_labels(classes: Sequence[str]) -> tuple[Labels, tuple[str, ...]]:
+def class_labels(
+    classes: Sequence[str], also: Collection[str] = ()
+) -> tuple[Labels, tuple[str, ...]]:
     """Number classes in the order of their names, numbers in the order of their values.
 
     Args:
         classes: class of each picture.
+        also: more classes, so that one without pictures in this split keeps its number.
 
     Returns:
         The number of each picture's class, and the names.
     """
-    found = set(classes)
+    found = {*classes, *also}
     numeric = all(name.isascii() and name.isdigit() for name in found)
     names = sorted(found, key=int) if numeric else sorted(found)
     number = {name: index for index, name in enumerate(names)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zipfile
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from gan.errors import DataError
 
 Array = npt.NDArray[Any]
 
-_TEST = ("test", "val")
 _IMAGE_NAMES = ("image", "img", "x", "data", "arr_0")
 _LABEL_NAMES = ("label", "y", "target", "class", "arr_1")
 _CHANNELS = (1, 3, 4)
@@ -126,18 +126,27 @@ def is_array(path: Path) -> bool:
 # --- choosing ------------------------------------------------------------------------------------
 
 
+def _called(found: dict[str, _Entry], *words: str) -> dict[str, _Entry]:
+    """Return those arrays whose name has one of the words; single letters count as whole words."""
+    return {
+        name: entry
+        for name, entry in found.items()
+        if set(words) & set(re.split(r"[\W_]+", name.lower()))
+        or any(len(word) > 2 and word in name.lower() for word in words)
+    }
+
+
 def _of_split(found: dict[str, _Entry], split: str) -> dict[str, _Entry]:
-    test = {name: entry for name, entry in found.items() if any(t in name.lower() for t in _TEST)}
+    held_out = _called(found, "test", "val")
     if split == "test":
-        return test
-    return {name: entry for name, entry in found.items() if name not in test}
+        return _called(held_out, "test") or held_out
+    return {name: entry for name, entry in found.items() if name not in held_out}
 
 
 def _images(path: Path, found: dict[str, _Entry], split: str) -> tuple[str, _Entry]:
     here = {n: e for n, e in _of_split(found, split).items() if len(e.shape) in (3, 4)}
     if len(here) > 1:
-        named = {n: e for n, e in here.items() if any(word in n.lower() for word in _IMAGE_NAMES)}
-        here = named or here
+        here = _called(here, *_IMAGE_NAMES) or here
     if len(here) == 1:
         return next(iter(here.items()))
     listed = ", ".join(f"{name or 'the array'} {entry.shape}" for name, entry in found.items())
@@ -154,24 +163,25 @@ def _images(path: Path, found: dict[str, _Entry], split: str) -> tuple[str, _Ent
 def _labels(
     path: Path, found: dict[str, _Entry], split: str, count: int
 ) -> tuple[Labels, tuple[str, ...]] | None:
-    fitting = {
-        name: entry
-        for name, entry in _of_split(found, split).items()
-        if entry.shape in ((count,), (count, 1)) and entry.dtype.kind in "iu"
-    }
+    whole = {n: e for n, e in found.items() if e.dtype.kind in "iu" and e.shape[1:] in ((), (1,))}
+    fitting = {n: e for n, e in _of_split(whole, split).items() if e.shape[:1] == (count,)}
     if len(fitting) > 1:
-        named = {
-            n: e for n, e in fitting.items() if any(word in n.lower() for word in _LABEL_NAMES)
-        }
-        fitting = named or fitting
+        fitting = _called(fitting, *_LABEL_NAMES) or fitting
     if len(fitting) > 1:
         raise DataError(
             f"labels: {path} holds several arrays that may be labels: {', '.join(fitting)}. "
             f"Save one of them, under the name labels, or use labels none."
         )
     for entry in fitting.values():
-        return class_labels([str(value) for value in entry.load().ravel().tolist()])
+        other_splits = [
+            value for e in _called(whole, *_LABEL_NAMES).values() for value in _words(e)
+        ]
+        return class_labels(_words(entry), other_splits)
     return None
+
+
+def _words(entry: _Entry) -> list[str]:
+    return [str(value) for value in entry.load().ravel().tolist()]
 
 
 def _label_file(path: Path, count: int) -> tuple[Labels, tuple[str, ...]]:

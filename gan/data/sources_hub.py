@@ -99,13 +99,15 @@ def hub_source(
             f"data: {source!r} needs the package datasets. Install it with "
             f"pip install 'gan-toolkit[hub]'."
         ) from error
-    table = _split(source, _loaded(datasets, source), split)
+    loaded = _loaded(datasets, source)
+    table = _split(source, loaded, split)
     column = _image_column(datasets, source, table, image_column)
     encoded = HubItems(table.cast_column(column, datasets.Image(decode=False)), column)
     identity = fingerprint_of(table._fingerprint, len(table), column, split)
     found = Source(source.removeprefix(PREFIX), encoded, identity)
     if labels != "none":
-        numbers = _labels(datasets, source, table, label_column)
+        every = loaded.values() if hasattr(loaded, "values") else [loaded]
+        numbers = _labels(datasets, source, table, label_column, list(every))
         if numbers is not None:
             found.labels, found.class_names = numbers
     return found
@@ -151,7 +153,7 @@ def _image_column(datasets: Any, source: str, table: Any, named: str | None) -> 
 
 
 def _labels(
-    datasets: Any, source: str, table: Any, named: str | None
+    datasets: Any, source: str, table: Any, named: str | None, every: list[Any]
 ) -> tuple[Labels, tuple[str, ...]] | None:
     classes = [n for n, kind in table.features.items() if isinstance(kind, datasets.ClassLabel)]
     if named is None:
@@ -178,7 +180,10 @@ def _labels(
             f"label_column: {named!r} of {source!r} holds {kind}, not one class an image. Choose "
             f"another, or use labels none."
         )
-    return class_labels([str(value) for value in values])
+    also = {
+        str(value) for other in every if named in other.column_names for value in other[named][:]
+    }
+    return class_labels([str(value) for value in values], also)
 
 
 def _numbered(

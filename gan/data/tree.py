@@ -74,13 +74,13 @@ class Tree:
         if ignored:
             notes.append(f"{len(ignored)} other files ignored, such as {ignored[0]}")
         source = Source(self.name, self.items, fingerprint_of(self.identity, split))
-        keep, base = self._split(split, notes)
+        keep, base, also = self._split(split, notes)
         if pairs:
             source.items = self._pairs(keep, base)
         else:
             source.takes_labels = True
             source.items = self.items if len(keep) == len(self.paths) else self.items.take(keep)
-            self._label(source, pick(self.paths, keep), base, labels)
+            self._label(source, pick(self.paths, keep), base, also, labels)
         source.notes = tuple(notes)
         return source
 
@@ -92,15 +92,15 @@ class Tree:
             f"{self.others[0]}. Files count as images by their ending: {' '.join(IMAGE_SUFFIXES)}."
         )
 
-    def _split(self, split: str, notes: list[str]) -> tuple[Sequence[int], str]:
-        """Return which images belong to the split, and the folder that they all lie in."""
+    def _split(self, split: str, notes: list[str]) -> tuple[Sequence[int], str, set[str]]:
+        """Return which images belong to the split, the folder around them, and all classes."""
         everything = range(len(self.paths))
         base = _common_folder(self.paths)
         tops = {path[len(base) :].partition("/")[0] for path in self.paths}
         train, test = (sorted(tops & set(_SPLITS[part])) for part in ("train", "test"))
         if not train or tops - set(_SPLITS["train"]) - set(_SPLITS["test"]):
             if split == "train":
-                return everything, base
+                return everything, base, set()
             raise DataError(
                 f"split: {self.where} has no test split, which is a folder named test beside one "
                 f"named train. Use split train."
@@ -111,9 +111,18 @@ class Tree:
         prefix = f"{base}{chosen[0]}/"
         keep = [index for index, path in enumerate(self.paths) if path.startswith(prefix)]
         notes.append(f"the {split} split is the {len(keep)} images in {prefix}")
-        return keep, _common_folder([self.paths[index] for index in keep])
+        # The folders below are read as in the training split, which has every class.
+        first = f"{base}{train[0]}/"
+        inner = _common_folder([path for path in self.paths if path.startswith(first)])[
+            len(first) :
+        ]
+        bases = tuple(f"{base}{name}/{inner}" for name in (train[0], chosen[0]))
+        also = {_folder_in(path, top) for path in self.paths for top in bases} - {""}
+        return keep, f"{prefix}{inner}", also
 
-    def _label(self, source: Source, paths: Sequence[str], base: str, labels: str) -> None:
+    def _label(
+        self, source: Source, paths: Sequence[str], base: str, also: set[str], labels: str
+    ) -> None:
         if labels == "none":
             return
         if labels not in ("auto", "folders"):
@@ -122,29 +131,35 @@ class Tree:
                 raise DataError(
                     f"labels: {labels!r} is not one of auto, none, folders, nor a file that exists."
                 )
-            source.labels, source.class_names = label_tables.from_file(table, paths, base)
+            found = label_tables.from_file(table, paths, base, self._unused(paths))
+            source.labels, source.class_names = found
         elif labels == "auto" and _OWN_LABELS in self.others:
             text = self.read(_OWN_LABELS).decode("utf-8-sig")
             table_here = label_tables.from_json(text, _OWN_LABELS)
             if table_here is not None:
-                found = label_tables.matched(table_here, paths, _OWN_LABELS, base)
+                unused = self._unused(paths)
+                found = label_tables.matched(table_here, paths, _OWN_LABELS, base, unused)
                 source.labels, source.class_names = found
         else:
-            self._label_by_folder(source, paths, base, insist=labels == "folders")
+            self._label_by_folder(source, paths, base, also, insist=labels == "folders")
+
+    def _unused(self, paths: Sequence[str]) -> list[str]:
+        used = set(paths)
+        return [path for path in self.paths if path not in used]
 
     def _label_by_folder(
-        self, source: Source, paths: Sequence[str], base: str, *, insist: bool
+        self, source: Source, paths: Sequence[str], base: str, also: set[str], *, insist: bool
     ) -> None:
         classes = []
         for path in paths:
-            first, slash, _ = path[len(base) :].partition("/")
-            if not slash:
+            folder = _folder_in(path, base)
+            if not folder:
                 break
-            classes.append(sys.intern(first))
+            classes.append(sys.intern(folder))
         if not classes and base and insist:  # all images lie in one folder: a single class
             classes = [base.split("/")[-2]] * len(paths)
         if len(classes) == len(paths):
-            source.labels, source.class_names = class_labels(classes)
+            source.labels, source.class_names = class_labels(classes, also)
         elif insist:
             raise DataError(
                 f"labels: 'folders' makes a class of each folder, but {self.where} holds images "
@@ -172,6 +187,12 @@ class Tree:
         names = sorted(sides["A"])
         left, right = ([sides[side][name] for name in names] for side in ("A", "B"))
         return PairItems(self.items.take(left), self.items.take(right))
+
+
+def _folder_in(path: str, base: str) -> str:
+    """Return the first folder of a path below a base, or ""."""
+    folder, slash, _ = path[len(base) :].partition("/")
+    return folder if slash and path.startswith(base) else ""
 
 
 def _common_folder(paths: Sequence[str]) -> str:
