@@ -159,6 +159,7 @@ def test_cifar10_through_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyP
         def __init__(self, root: Path, *, train: bool, download: bool) -> None:
             if not download:
                 raise RuntimeError("Dataset not found or corrupted.")
+            (root / "half-made").touch()
             if not (tmp_path / "reachable").exists():
                 raise OSError("Name or service not known")
             self.data = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
@@ -167,9 +168,10 @@ def test_cifar10_through_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(torchvision.datasets, "CIFAR10", Missing)
     with pytest.raises(DataError) as caught:
-        open_data("cifar10", root=tmp_path)
+        open_data("cifar10", root=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     assert str(caught.value).startswith(
-        f"data: 'cifar10' is not in {tmp_path} and could not be downloaded: "
+        f"data: 'cifar10' is not in {tmp_path / 'new'} and could not be downloaded: "
         "Name or service not known. Run once where the network is reachable, or put the files"
     )
     (tmp_path / "reachable").touch()

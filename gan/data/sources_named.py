@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -80,10 +81,13 @@ def _opened(name: str, kind: str, folder: Path, options: dict[str, Any]) -> Any:
         return build(folder, **options, download=False)
     except (RuntimeError, OSError):
         pass  # missing or incomplete: torchvision says which by the same exception
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return build(folder, **options, download=True)
     except (RuntimeError, OSError, ImportError) as error:
+        if is_new:  # nothing half-made is left
+            shutil.rmtree(folder, ignore_errors=True)
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
         raise DataError(
             f"data: {name!r} is not in {folder} and could not be downloaded: {reason}. "
