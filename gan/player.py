@@ -117,6 +117,8 @@ class Player:
         self.scaler = copy.deepcopy(accelerator.scaler)
         self.updates = 0
         self.skipped = 0
+        self._start: dict[str, Tensor] = {}
+        self._mean: dict[str, Tensor] = {}
         self._check()
         if isinstance(ddp := _uncompiled(model), DistributedDataParallel):
             # `step` averages the buffers; DDP would overwrite them between two forwards, which
@@ -169,6 +171,10 @@ class Player:
         Inside, `accelerator.backward(loss)` divides by the number of micro-batches, uses this
         player's scaler, and averages gradients over the processes at the last one only.
 
+        Micro-batches are like processes: each starts with the buffers that the first one started
+        with, and `step` leaves their mean. So batch norm's running statistics move, and spectral
+        norm iterates, as often as in one whole batch.
+
         Args:
             index: which micro-batch of the window, from 0.
             of: how many the window has.
@@ -179,6 +185,9 @@ class Player:
             "gradient_accumulation_steps": of,
             "scaler": self.scaler,
         }
+        if index == 0:
+            self._start, self._mean = (copy_of_buffers(self.raw) if of > 1 else {}), {}
+        set_buffers(self.raw, self._start)
         with _changed(self.accelerator, settings):
             try:
                 with nullcontext() if last else self.accelerator.no_sync(self.model):
@@ -186,6 +195,14 @@ class Player:
             except BaseException:
                 self.raw.zero_grad()  # half a window must not leak into the next one
                 raise
+        if of > 1:
+            self._add_to_mean(copy_of_buffers(self.raw), index)
+
+    def _add_to_mean(self, buffers: dict[str, Tensor], index: int) -> None:
+        for name, mean in self._mean.items() if index else ():
+            if mean.is_floating_point():
+                buffers[name] = torch.lerp(mean, buffers[name], 1 / (index + 1))
+        self._mean = buffers
 
     def step(self) -> Tensor:
         """Unscale, clip, update, move the scheduler if the update was made, clear the gradient.
@@ -232,11 +249,11 @@ class Player:
 
     @torch.no_grad()
     def _average_buffers(self) -> None:
-        """Each process saw its own part of the batch; give all of them the mean statistics."""
-        if self.accelerator.num_processes == 1:
-            return
+        """Leave the mean of what the micro-batches and the processes made of the buffers."""
+        set_buffers(self.raw, self._mean)
+        self._mean = {}
         buffers = [b for b in self.raw.buffers() if b.is_floating_point()]
-        if buffers:
+        if buffers and self.accelerator.num_processes > 1:
             flat = torch.cat([b.reshape(-1).double() for b in buffers])
             flat = self.accelerator.reduce(flat, "mean")
             for buffer, part in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
@@ -293,6 +310,31 @@ class Player:
         if self.scaler is not None and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         self.updates, self.skipped = state["updates"], state["skipped"]
+
+
+def copy_of_buffers(network: nn.Module) -> dict[str, Tensor]:
+    """Buffers of a network, such as batch norm's statistics, to be put back later.
+
+    Args:
+        network: raw network.
+
+    Returns:
+        Copies, by name.
+    """
+    return {name: buffer.detach().clone() for name, buffer in network.named_buffers()}
+
+
+@torch.no_grad()
+def set_buffers(network: nn.Module, values: dict[str, Tensor]) -> None:
+    """Put buffers back, in place.
+
+    Args:
+        network: raw network.
+        values: by name; buffers that are not among them stay as they are.
+    """
+    for name, buffer in network.named_buffers():
+        if name in values:
+            buffer.copy_(values[name])
 
 
 def _uncompiled(model: nn.Module) -> nn.Module:

@@ -22,7 +22,7 @@ from gan.chance import Chance
 from gan.errors import ConfigError
 from gan.losses import AdversarialLoss
 from gan.penalties import Scores
-from gan.player import Player
+from gan.player import Player, copy_of_buffers, set_buffers
 
 Penalties = Mapping[str, tuple[float, Callable[[Scores], Tensor]]]
 Augment = Callable[[Tensor, Chance], Tensor]
@@ -80,17 +80,14 @@ def frozen(network: nn.Module) -> Iterator[nn.Module]:
         and every buffer is as before.
     """
     flags = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
-    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    buffers = copy_of_buffers(network)
     network.requires_grad_(False)
     try:
         yield network
     finally:
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
-        with torch.no_grad():
-            for name, buffer in network.named_buffers():
-                if name in buffers:  # not where the forward has just made it
-                    buffer.copy_(buffers[name])
+        set_buffers(network, buffers)
 
 
 def discriminator_step(
@@ -114,9 +111,9 @@ def discriminator_step(
         generator: makes the fakes; nothing of it changes.
         discriminator: is updated once.
         batches: the micro-batches of the update, on this process, all of one size. Cutting a
-            batch into them changes nothing, except with batch norm, whose statistics are those
-            of a micro-batch, and with a loss that itself looks across the batch
-            (relativistic-average).
+            batch into them, or over processes, changes nothing, except with batch norm, which
+            normalises by the statistics of a micro-batch, and with a loss that itself looks
+            across the batch (relativistic-average).
         loss: adversarial loss.
         penalties: those due now, {name: (weight, term)}; term maps `Scores` to one value per
             example, shape (batch,). They are taken in fp32 with respect to the images before
@@ -134,24 +131,22 @@ def discriminator_step(
     """
     _check_window(accelerator, batches)
     reports = []
-    with frozen(generator.raw):
-        for i, batch in enumerate(batches):
-            chance, condition = batch.chance, batch.condition
-            with discriminator.micro_batch(i, of=len(batches)):
-                with torch.no_grad():
-                    fake = generator.raw(*batch.inputs)
-                real_logits = discriminator.model(augment(batch.real, chance), *condition)
-                fake_logits = discriminator.model(augment(fake, chance), *condition)
-                adversarial = loss.discriminator(real_logits, fake_logits)
-                scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
-                objective, terms = _penalised(adversarial, penalties, scores)
-                accelerator.backward(objective)
-            logits = {"real": real_logits.detach(), "fake": fake_logits.detach()}
-            report = {f"logits/{name}": value.mean() for name, value in logits.items()}
-            report |= {f"sign/{name}": value.sign().mean() for name, value in logits.items()}
-            reports.append({"loss/discriminator": adversarial.detach()} | report | terms)
-        grad_norm = discriminator.step()
-    return _mean(reports) | {"grad_norm/discriminator": grad_norm}
+    for i, batch in enumerate(batches):
+        chance, condition = batch.chance, batch.condition
+        with discriminator.micro_batch(i, of=len(batches)), frozen(generator.raw):
+            with torch.no_grad():
+                fake = generator.raw(*batch.inputs)
+            real_logits = discriminator.model(augment(batch.real, chance), *condition)
+            fake_logits = discriminator.model(augment(fake, chance), *condition)
+            adversarial = loss.discriminator(real_logits, fake_logits)
+            scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
+            objective, terms = _penalised(adversarial, penalties, scores)
+            accelerator.backward(objective)
+        logits = {"real": real_logits.detach(), "fake": fake_logits.detach()}
+        report = {f"logits/{name}": value.mean() for name, value in logits.items()}
+        report |= {f"sign/{name}": value.sign().mean() for name, value in logits.items()}
+        reports.append({"loss/discriminator": adversarial.detach()} | report | terms)
+    return _mean(reports) | {"grad_norm/discriminator": discriminator.step()}
 
 
 def generator_step(
@@ -185,22 +180,20 @@ def generator_step(
     """
     _check_window(accelerator, batches)
     reports = []
-    with frozen(discriminator.raw):
-        for i, batch in enumerate(batches):
-            chance, condition = batch.chance, batch.condition
-            with generator.micro_batch(i, of=len(batches)):
-                fake = generator.model(*batch.inputs)
-                fake_logits = discriminator.raw(augment(fake, chance), *condition)
-                real_logits = None
-                if loss.relativistic:
-                    real_logits = discriminator.raw(augment(batch.real, chance), *condition)
-                adversarial = loss.generator(real_logits, fake_logits)
-                scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
-                objective, terms = _penalised(adversarial, penalties, scores)
-                accelerator.backward(objective)
-            reports.append({"loss/generator": adversarial.detach()} | terms)
-        grad_norm = generator.step()
-    return _mean(reports) | {"grad_norm/generator": grad_norm}
+    for i, batch in enumerate(batches):
+        chance, condition = batch.chance, batch.condition
+        with generator.micro_batch(i, of=len(batches)), frozen(discriminator.raw):
+            fake = generator.model(*batch.inputs)
+            fake_logits = discriminator.raw(augment(fake, chance), *condition)
+            real_logits = None
+            if loss.relativistic:
+                real_logits = discriminator.raw(augment(batch.real, chance), *condition)
+            adversarial = loss.generator(real_logits, fake_logits)
+            scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
+            objective, terms = _penalised(adversarial, penalties, scores)
+            accelerator.backward(objective)
+        reports.append({"loss/generator": adversarial.detach()} | terms)
+    return _mean(reports) | {"grad_norm/generator": generator.step()}
 
 
 def _check_window(accelerator: Accelerator, batches: Sequence[MicroBatch]) -> None:

@@ -144,7 +144,6 @@ class Half:
     """A pair with torch's CPU gradient scaler, as on a GPU under fp16, and LR schedules."""
 
     def __init__(self, scaled=True, adam="plain", **options):
-        reset_accelerate()
         torch.manual_seed(0)
         self.acc = accelerator()
         self.acc.scaler = GradScaler("cpu", init_scale=SCALE) if scaled else None
@@ -255,6 +254,30 @@ def test_only_the_last_micro_batch_overflows():
     discriminator_step(half.acc, *pair, window(3), loss)
     assert torch.equal(weights(half.discriminator.raw), before)
     assert half.discriminator.skipped == 1
+
+
+def test_an_overflow_in_one_process_skips_in_all(two_processes):
+    def skipped():
+        half = Half()
+        rank = half.acc.process_index
+        before = weights(half.discriminator.raw)
+        half.step("discriminator", overflow=rank == 1)
+        moved = not torch.equal(weights(half.discriminator.raw), before)
+        half.step("generator")
+        half.step("discriminator")
+        own = half.discriminator
+        return (
+            moved,
+            own.updates,
+            own.skipped,
+            own.scaler.get_scale(),
+            half.generator.updates,
+            [weights(half.generator.raw, own.raw).tolist()],
+        )
+
+    first, second = two_processes(skipped)
+    assert first == second
+    assert first[:5] == (False, 1, 1, SCALE / 2, 1)
 
 
 def test_a_state_with_scales_goes_there_and_back():

@@ -69,6 +69,30 @@ def test_micro_batches_give_what_the_whole_batch_gives(loss, float64):
     assert len(results) == 2 * len(PENALTY_SETS)  # every option has its effect
 
 
+def test_spectral_norm_iterates_as_often_however_the_batch_is_cut(float64):
+    """Its vectors move at every forward, so the micro-batches must all start from the same ones."""
+    options = {"discriminator": {"norm": "spectral"}, "penalties": ["r1"], "loss": "hinge"}
+    whole, run = trained(1, **options)
+    assert any(name.endswith("_u") for name, _ in run.discriminator.raw.named_buffers())
+    for micro_batches in (2, 4):
+        cut, _ = trained(micro_batches, **options)
+        assert (cut - whole).abs().max() <= 1e-12
+
+
+def test_with_batch_norm_micro_batches_are_like_processes(float64, two_processes):
+    """It normalises by a micro-batch, so the whole batch differs; its running statistics do not."""
+    options = {"generator": {"norm": "batch"}, "penalties": ["r1"], "loss": "relativistic"}
+    expected = [trained(micro_batches, **options)[0] for micro_batches in (2, 4)]
+    whole, run = trained(1, **options)
+    assert min((cut - whole).abs().max() for cut in expected) > 1e-6
+    assert run.generator.raw.layers[1].num_batches_tracked == run.step
+
+    first, second = two_processes(lambda: [trained(k, 2, **options)[0] for k in (1, 2)])
+    for mine, theirs, alone in zip(first, second, expected, strict=True):
+        assert torch.equal(mine, theirs)
+        assert (mine - alone).abs().max() <= 1e-12
+
+
 def test_relativistic_average_depends_on_the_cut_as_its_docstring_says(float64):
     whole, cut = (trained(k, loss="relativistic-average")[0] for k in (1, 2))
     assert (cut - whole).abs().max() > 1e-6
