@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from gan.chance import generator_for
 from gan.config import Config, NetworkConfig, Penalty
@@ -158,6 +159,7 @@ def build(config: Config) -> Run:
         num_classes=num_classes,
         **_options(config.discriminator),
     )
+    _check_networks(config, generator, discriminator)
     if accelerator.num_processes > 1 and config.sync_batch_norm:
         convert = nn.SyncBatchNorm.convert_sync_batchnorm
         generator, discriminator = convert(generator), convert(discriminator)  # type: ignore[no-untyped-call]
@@ -258,11 +260,6 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
             check_shape(network.family, data.shape)
         except GanError as error:
             problems.append(f"resolution: {error}")
-        if config.batch_size == 1 and network.norm == "batch":
-            problems.append(
-                f"batch_size: 1, but the {role} has batch norm, which compares the images of a "
-                "batch; use at least 2, better 16"
-            )
     if (
         config.sync_batch_norm
         and accelerator.num_processes > 1
@@ -282,6 +279,25 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
         size = str(height) if height == width else f"{height}x{width}"
         config = dataclasses.replace(config, channels=channels, resolution=size)
     return config
+
+
+def _check_networks(config: Config, generator: nn.Module, discriminator: nn.Module) -> None:
+    """Refuse what would train, but wrongly."""
+    for role, network in (("generator", generator), ("discriminator", discriminator)):
+        normed = any(isinstance(module, _BatchNorm) for module in network.modules())
+        if normed and config.batch_size == 1:
+            raise ConfigError(
+                f"batch_size: 1, but the {role} has batch norm, which compares the images of a "
+                "batch; use at least 2, better 16"
+            )
+        if normed and config.batch_size == 2:
+            _log.warning("batch_size: 2 gives the %s's batch norm poor statistics", role)
+    last = list(discriminator.modules())[-1]
+    if isinstance(last, nn.Sigmoid | nn.Softmax):
+        raise ConfigError(
+            f"discriminator: it ends in {type(last).__name__}, but the losses take unbounded "
+            "logits; remove that layer"
+        )
 
 
 def _options(network: NetworkConfig) -> dict[str, Any]:
