@@ -28,6 +28,7 @@ from gan.networks import build_discriminator, build_generator, check_shape
 from gan.optimizers import build_optimizer, schedule_lr
 from gan.penalties import PENALTIES
 from gan.player import Player, check_accelerator
+from gan.presets import PRESETS, preset_config
 from gan.schedules import Schedule
 from gan.steps import Penalties
 
@@ -248,14 +249,18 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
         )
     total = config.images_per_process * accelerator.num_processes
     if total > len(data):
-        problems.append(
-            f"batch_size: {config.batch_size} x {config.gradient_accumulation_steps} micro-batches "
-            f"x {accelerator.num_processes} processes = {total} images are more than the "
-            f"{len(data)} of {config.data}; use a smaller batch_size"
+        batch = (
+            f"{config.batch_size} x {config.gradient_accumulation_steps} micro-batches x "
+            f"{accelerator.num_processes} processes = {total} images are more than the {len(data)} "
+            f"of {config.data}"
         )
+        if config.batch_size != _preset_batch_size(config):  # somebody asked for it
+            problems.append(f"batch_size: {batch}; use a smaller batch_size")
+        else:
+            _log.warning("batch_size: %s, so images repeat within a batch", batch)
     if config.horizontal_flip and len(data.shape) != 3:
         problems.append(f"horizontal_flip: {config.data} is no set of images")
-    for role, network in (("generator", config.generator), ("discriminator", config.discriminator)):
+    for network in (config.generator, config.discriminator):
         try:
             check_shape(network.family, data.shape)
         except GanError as error:
@@ -270,6 +275,8 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
         )
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
+    for note in data.notes:
+        _log.info("%s", note)
     if data.num_classes and not config.conditional:
         _log.info("%s has %d classes; unused without --conditional", config.data, data.num_classes)
     if config.sync_batch_norm and accelerator.num_processes == 1:
@@ -279,6 +286,11 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
         size = str(height) if height == width else f"{height}x{width}"
         config = dataclasses.replace(config, channels=channels, resolution=size)
     return config
+
+
+def _preset_batch_size(config: Config) -> int:
+    known = config.preset in PRESETS
+    return (preset_config(config.preset) if known else Config()).batch_size
 
 
 def _check_networks(config: Config, generator: nn.Module, discriminator: nn.Module) -> None:

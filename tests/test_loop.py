@@ -219,6 +219,16 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_set_smaller_than_the_presets_own_batch_repeats_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"data": "fake:10", "resolution": "8", "conditional": False, "batch_size": 64}
+    run = build(tiny(tmp_path, **options))
+    assert "= 64 images are more than the 10 of fake:10, so images repeat" in caplog.text
+    train_step(run)
+    assert run.images_seen == 64
+
+
 def test_problems_with_the_data_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         build(tiny(tmp_path, data="fake:10", conditional=True, batch_size=20))
