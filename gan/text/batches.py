@@ -8,6 +8,7 @@ every number of processes and of micro-batches that makes the same window makes 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -200,6 +201,8 @@ def data_loader(
         The loader, of dictionaries of int64 tensors: `labels` of shape (batch,), all others (batch,
         length). It has a random generator of its own, so iterating it leaves the global one alone.
     """
+    if num_workers:  # the tokenizer is done when they fork, and need not warn in each of them
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return DataLoader(
         examples,  # type: ignore[arg-type]
         batch_sampler=order,

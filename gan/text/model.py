@@ -147,7 +147,7 @@ def _load(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigError(f"model: {name} cannot be used: {reason}; {OFFLINE}") from None
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
