@@ -173,7 +173,7 @@ class Player:
 
         Micro-batches are like processes: each starts with the buffers that the first one started
         with, and `step` leaves their mean. So batch norm's running statistics move, and spectral
-        norm iterates, as often as in one whole batch.
+        norm iterates, as often as in one whole batch. An error leaves the network as it was.
 
         Args:
             index: which micro-batch of the window, from 0.
@@ -186,14 +186,16 @@ class Player:
             "scaler": self.scaler,
         }
         if index == 0:
-            self._start, self._mean = (copy_of_buffers(self.raw) if of > 1 else {}), {}
-        set_buffers(self.raw, self._start)
+            self._start, self._mean = copy_of_buffers(self.raw), {}
+        else:
+            set_buffers(self.raw, self._start)
         with _changed(self.accelerator, settings):
             try:
                 with nullcontext() if last else self.accelerator.no_sync(self.model):
                     yield
             except BaseException:
                 self.raw.zero_grad()  # half a window must not leak into the next one
+                set_buffers(self.raw, self._start)
                 raise
         if of > 1:
             self._add_to_mean(copy_of_buffers(self.raw), index)

@@ -287,12 +287,7 @@ def test_a_step_that_raises_in_the_middle_leaves_everything_as_it_was(name):
     with pytest.raises(KeyboardInterrupt):
         step(window(3), penalties={"failing": (1.0, second_one_fails)})
     assert everything(other) == untouched
-    after = everything(own)
-    statistics = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    vectors = {"0.parametrizations.weight.0._u", "0.parametrizations.weight.0._v"}
-    for key in statistics | vectors:  # its own forward has moved them, as any forward does
-        after["weights"].pop(key), before["weights"].pop(key)
-    assert after == before
+    assert everything(own) == before
     assert acc.sync_gradients
     assert acc.gradient_accumulation_steps == 1
 
@@ -305,22 +300,21 @@ def test_a_step_that_raises_in_the_middle_leaves_everything_as_it_was(name):
     )
 
 
+@pytest.mark.parametrize("micro_batches", [1, 3])
 @pytest.mark.parametrize("name", ["discriminator", "generator"])
-def test_an_interrupted_window_leaves_no_gradient_for_the_next(name, float64):
-    """The update after an error is the one that would have been made without it."""
+def test_after_an_interrupted_window_the_next_is_what_it_would_have_been(name, micro_batches):
     ends = []
     for fail in (False, True):
-        reset_accelerate()
         torch.manual_seed(0)
         acc = accelerator()
-        pair = nn.Linear(3, 2), Squeezed(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
-        step, own, _ = both(acc, *prepared(acc, *pair))[name]
-        first, second = window(3), window(3)
+        step, own, _ = both(acc, *prepared(acc, *with_norms()))[name]
+        first, second = window(3), window(micro_batches)
         if fail:
             broken = [*first[:2], dataclasses.replace(first[2], inputs=(torch.zeros(4, 99),))]
             with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
                 step(broken)
-        step(second)
+        torch.manual_seed(1)
+        step([dataclasses.replace(batch, chance=None) for batch in second])
         ends.append(weights(own.raw))
     assert torch.equal(*ends)
 
