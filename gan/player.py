@@ -201,7 +201,7 @@ class Player:
             self._add_to_mean(copy_of_buffers(self.raw), index)
 
     def _add_to_mean(self, buffers: dict[str, Tensor], index: int) -> None:
-        for name, mean in self._mean.items() if index else ():
+        for name, mean in self._mean.items():
             if mean.is_floating_point():
                 buffers[name] = torch.lerp(mean, buffers[name], 1 / (index + 1))
         self._mean = buffers
@@ -235,6 +235,7 @@ class Player:
         else:
             self.skipped += 1
             norm = torch.zeros_like(norm)
+            self._mean = self._start  # a forward that overflowed may have spoilt the statistics
         self.raw.zero_grad()
         self._average_buffers()
         return norm

@@ -242,6 +242,23 @@ def test_a_penalty_under_a_scaler_is_that_of_fp32():
         torch.testing.assert_close(mine, plain, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("of", [1, 2])
+def test_a_skipped_update_leaves_the_statistics_of_batch_norm_too(of):
+    acc = accelerator()
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    player = Player(acc, *acc.prepare(model, torch.optim.SGD(model.parameters(), 0.1)))
+    player.scaler = GradScaler("cpu")
+    before = weights(player.raw)
+    for factor in (math.inf, 1.0):
+        for i in range(of):
+            with player.micro_batch(i, of):
+                acc.backward(player.model(factor * torch.randn(6, 4)).square().mean())
+        player.step()
+        assert torch.equal(weights(player.raw), before) == (factor == math.inf)
+    assert (player.updates, player.skipped) == (1, 1)
+    assert weights(player.raw).isfinite().all()
+
+
 def test_only_the_last_micro_batch_overflows():
     half = Half()
     calls = itertools.count()
