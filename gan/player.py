@@ -29,6 +29,9 @@ _WHY_NOT = {
     DistributedType.XLA: "its optimizers step through torch_xla, once for all networks",
 }
 
+_LEAST_SCALE = 2.0**-14
+"""Thirty halvings below where torch starts; a gradient that still overflows is not finite."""
+
 
 def check_accelerator(accelerator: Accelerator) -> None:
     """Refuse what cannot train two networks correctly, before anything is prepared.
@@ -218,6 +221,7 @@ class Player:
 
         Raises:
             ConfigError: no parameter has a gradient.
+            DivergenceError: fp16 has skipped so many updates in a row that it is no overflow.
         """
         parameters = self._parameters()
         if all(parameter.grad is None for parameter in parameters):
@@ -228,7 +232,9 @@ class Player:
             self.scaler.unscale_(self.optimizer)
         limit = math.inf if self.clip_norm is None else self.clip_norm
         norm = nn.utils.clip_grad_norm_(parameters, limit).detach()
-        if self._update():
+        updated = self._update()
+        self.raw.zero_grad()
+        if updated:
             self.updates += 1
             if self.scheduler is not None:
                 self.scheduler.step()
@@ -236,7 +242,6 @@ class Player:
             self.skipped += 1
             norm = torch.zeros_like(norm)
             self._mean = self._start  # a forward that overflowed may have spoilt the statistics
-        self.raw.zero_grad()
         self._average_buffers()
         return norm
 
@@ -244,11 +249,18 @@ class Player:
         if self.scaler is None:
             self.optimizer.step()
             return True
-        scale = self.scaler.get_scale()
+        before = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        scale = self.scaler.get_scale()
+        if scale < _LEAST_SCALE:
+            self.raw.zero_grad()
+            raise DivergenceError(
+                f"update {self.updates + self.skipped + 1}: the gradient of the {self.name} is not "
+                f"finite, even with a loss scale of {scale:.0e}"
+            )
         # Every kind of optimizer skips by backing the scale off; a fused one says nothing else.
-        return bool(self.scaler.get_scale() >= scale)
+        return bool(scale >= before)
 
     @torch.no_grad()
     def _average_buffers(self) -> None:

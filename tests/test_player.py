@@ -168,7 +168,7 @@ class Half:
     def step(self, name, overflow=False, penalties=None):
         """One step of a network; its gradient overflows fp32 once it is multiplied by the scale."""
         step = {"discriminator": discriminator_step, "generator": generator_step}[name]
-        self.factor[name] = 1e36 if overflow else 1.0
+        self.factor[name] = 1e36 * overflow if overflow else 1.0
         pair = self.generator, self.discriminator
         return step(self.acc, *pair, next(self.batches), self.loss, penalties=penalties)
 
@@ -242,6 +242,23 @@ def test_a_penalty_under_a_scaler_is_that_of_fp32():
         torch.testing.assert_close(mine, plain, rtol=1e-6, atol=1e-6)
 
 
+def test_a_gradient_that_no_scale_makes_finite_is_a_divergence():
+    half = Half()
+    half.discriminator.scaler = GradScaler("cpu")
+    before = weights(half.discriminator.raw)
+    half.batches = itertools.repeat(window())
+    for _ in range(30):
+        half.step("discriminator", overflow=math.inf)
+    with pytest.raises(DivergenceError) as error:
+        half.step("discriminator", overflow=math.inf)
+    assert str(error.value) == (
+        "update 31: the gradient of the discriminator is not finite, "
+        "even with a loss scale of 3e-05"
+    )
+    assert torch.equal(weights(half.discriminator.raw), before)
+    assert all(p.grad is None for p in half.discriminator.raw.parameters())
+
+
 @pytest.mark.parametrize("of", [1, 2])
 def test_a_skipped_update_leaves_the_statistics_of_batch_norm_too(of):
     acc = accelerator()
@@ -308,6 +325,27 @@ def test_a_state_with_scales_goes_there_and_back():
     assert again.generator.scaler.get_scale() == SCALE
     assert again.discriminator.scaler.get_scale() == SCALE / 2
     assert (again.discriminator.updates, again.discriminator.skipped) == (0, 1)
+
+
+@pytest.mark.gpu
+def test_fp16_on_a_gpu_skips_one_network_alone():
+    run = points_run(mixed_precision="fp16", penalties=["r1", "wgan-gp"], steps=40)
+    for _ in range(20):  # until the scales have found their size
+        train_step(run)
+    loss, own, other = run.loss, run.discriminator, run.generator
+    before = own.updates, own.skipped, own.scaler.get_scale(), weights(own.raw)
+    others = other.updates, other.skipped, other.scaler.get_scale()
+    run.loss = dataclasses.replace(loss, discriminator=lambda r, f: 1e36 * loss.discriminator(r, f))
+    train_step(run)
+    assert (own.updates, own.skipped) == (before[0], before[1] + 1)
+    assert own.scaler.get_scale() == before[2] / 2
+    assert torch.equal(weights(own.raw), before[3])
+    assert (other.updates, other.skipped, other.scaler.get_scale()) == (others[0] + 1, *others[1:])
+    run.loss = loss
+    for _ in range(5):
+        train_step(run)
+    assert own.updates == before[0] + 5
+    assert weights(own.raw, other.raw, run.ema.module).isfinite().all()
 
 
 # --- bf16 ----------------------------------------------------------------------------------------
