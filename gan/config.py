@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 import yaml
 
 from gan import serial
+from gan.data_config import DataConfig
 from gan.errors import ConfigError
 from gan.schedules import Schedule
 
@@ -124,7 +125,7 @@ class DiscriminatorConfig(NetworkConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(DataConfig):
     """Everything that decides what a training run does."""
 
     version: int = VERSION
@@ -132,18 +133,6 @@ class Config:
     preset: str = "custom"
     """The preset that the options started from."""
 
-    data: str = "digits"
-    """digits, mnist, fashion-mnist, cifar10, fake:COUNT, ring, ..., or a folder of images."""
-    data_root: Path | None = None
-    """Where torchvision's data sets are kept; None: the user's cache folder."""
-    resolution: str | None = None
-    """SIZE or HEIGHTxWIDTH in pixels; None: the data's own."""
-    channels: int | None = None
-    """1 grey, 3 colour, 4 with transparency; None: the data's own."""
-    fit: Literal["crop", "pad", "stretch"] = "crop"
-    """How an image of another shape is brought to the resolution."""
-    labels: str = "auto"
-    """Where class labels come from: auto, none, folders, or a file."""
     conditional: bool = False
     """Give both networks the class labels."""
     horizontal_flip: bool = False
@@ -195,6 +184,12 @@ class Config:
     """Steps between points in TensorBoard."""
     sample_every: int | None = 500
     """Steps between grids of samples; None: never."""
+    evaluate_every: int | None = None
+    """Steps between evaluations, and one at the end; None: never."""
+    evaluate_features: str = "self"
+    """Feature network of the evaluations: self, inception, dinov2, clip, or a path."""
+    evaluate_num: int = 2000
+    """Samples of an evaluation."""
     save_every: int | None = 1000
     """Steps between checkpoints; None: only at the end."""
     keep: int = 2
@@ -205,14 +200,6 @@ class Config:
     """What to do when a number stops being finite."""
     max_rollbacks: int = 3
     """How often a run may roll back before it stops."""
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """Resolution as (height, width) in pixels, or None for the data's own."""
-        if self.resolution is None:
-            return None
-        height, _, width = self.resolution.partition("x")
-        return int(height), int(width or height)
 
     @property
     def images_per_process(self) -> int:
@@ -318,19 +305,19 @@ class Config:
 
 def _problems(config: Config) -> Iterator[str]:
     positive = ("steps", "batch_size", "gradient_accumulation_steps", "n_critic", "keep")
-    for name in (*positive, "log_every", "sample_num"):
+    for name in (*positive, "log_every", "sample_num", "evaluate_num"):
         if getattr(config, name) < 1:
             yield f"{name}: {getattr(config, name)} is below 1"
-    for name in ("sample_every", "save_every"):
+    for name in ("sample_every", "save_every", "evaluate_every"):
         if getattr(config, name) is not None and getattr(config, name) < 1:
             yield f"{name}: {getattr(config, name)} is below 1; None: never"
     for name in ("num_workers", "max_rollbacks", "seed"):
         if getattr(config, name) < 0:
             yield f"{name}: {getattr(config, name)} is negative"
-    if config.resolution is not None and not re.fullmatch(
-        r"[1-9]\d*(x[1-9]\d*)?", config.resolution
-    ):
-        yield f"resolution: {config.resolution!r} is no size in pixels; write 64 or HEIGHTxWIDTH"
+    try:
+        _ = config.size
+    except ConfigError as error:
+        yield from error.problems
     if config.channels not in (None, 1, 3, 4):
         yield f"channels: {config.channels} is not one of 1, 3, 4"
     if config.conditional and config.labels == "none":

@@ -136,14 +136,7 @@ def build(config: Config) -> Run:
     config.check()
     accelerator = _accelerator(config)
     with accelerator.main_process_first():  # one process downloads or prepares, the others find it
-        data = open_data(
-            config.data,
-            root=config.data_root,
-            resolution=config.size,
-            channels=config.channels,
-            fit=config.fit,
-            labels=config.labels,
-        )
+        data = open_data(config.data, **config.opening())
     config = _resolve(config, data, accelerator)
     num_classes = data.num_classes if config.conditional else 0
 

@@ -20,6 +20,7 @@ LAYERS = [
     # Lowest first. A module imports modules of lower layers only. A name stands for a file or a
     # folder of gan/; inside a folder, everything may import everything.
     {"errors", "schedules", "serial"},
+    {"data_config"},
     {"config"},
     {"flags", "presets"},
     {"augment", "chance", "losses", "networks", "optimizers", "penalties"},
@@ -39,9 +40,9 @@ LISTED = {
 }
 """The imports inside one layer that the plan allows."""
 
-NO_TORCH = {"errors", "schedules", "serial", "config", "presets"}
+NO_TORCH = {"errors", "schedules", "serial", "data_config", "config", "presets"}
 """Standard library and yaml only."""
-TORCH_ONLY = LAYERS[3]
+TORCH_ONLY = next(names for names in LAYERS if "losses" in names)
 """Pure pieces: standard library and torch only."""
 LIGHT = {"__init__", "cli", "__main__"}
 """Their import must be fast, so all that needs torch is imported inside a function."""

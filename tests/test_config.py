@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 import yaml
 
 from gan.config import VERSION, Config, Penalty
+from gan.data import open_data
+from gan.data_config import DataConfig
 from gan.errors import ConfigError
 from gan.presets import PRESETS, preset_config
 from gan.schedules import Schedule
@@ -157,3 +160,14 @@ def test_differences_are_named_with_dots() -> None:
         "steps": (5, 10_000),
         "generator.lr": (1e-3, 2e-4),
     }
+
+
+def test_opening_is_exactly_what_open_data_takes() -> None:
+    taken = set(inspect.signature(open_data).parameters) - {"source", "split", "pairs"}
+    options = DataConfig(resolution="8x16", cache=False, background=(1, 2, 3), fit="pad").opening()
+    assert set(options) == taken
+    assert options["resolution"] == (8, 16)
+    assert options["no_cache"] is True
+    assert (options["background"], options["fit"]) == ((1, 2, 3), "pad")
+    with pytest.raises(ConfigError, match=r"^resolution: '8by8' is no size in pixels; write 64 or"):
+        DataConfig(resolution="8by8").opening()
