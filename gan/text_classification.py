@@ -8,37 +8,63 @@ a resume is exact, and another number of processes is another run.
 
 from __future__ import annotations
 
-import logging
-import math
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
-import yaml
 from accelerate import Accelerator, PartialState
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from gan.errors import CheckpointError, ConfigError, DivergenceError, GanError
+from gan.errors import CheckpointError, ConfigError, GanError
 from gan.guard import stop_signals
 from gan.player import Player
 from gan.text.batches import by_length, data_loader, encode
 from gan.text.config import TextConfig
 from gan.text.dataset import Texts
 from gan.text.model import quiet
+from gan.text.prepare import Prepared, prepare
 from gan.text.scores import Scores
-from gan.text_run import MicroBatch, TextRun, build, save, save_model
-from gan.tracking import Tracker, create_run_dir
+from gan.text_report import TextReporter
+from gan.text_run import (
+    MicroBatch,
+    TextRun,
+    build,
+    load_best,
+    resume,
+    save,
+    save_model,
+    saved_config,
+)
+from gan.tracking import create_run_dir
 
-_log = logging.getLogger(__name__)
+__all__ = [
+    "MicroBatch",
+    "Player",
+    "Prediction",
+    "Prepared",
+    "Scores",
+    "TextConfig",
+    "TextRun",
+    "build",
+    "evaluate",
+    "fit",
+    "load_best",
+    "predict",
+    "predict_logits",
+    "prepare",
+    "resume",
+    "save",
+    "save_model",
+    "saved_config",
+    "start",
+    "train",
+    "train_step",
+]
 
 
 def train(config: TextConfig) -> Path:
@@ -127,7 +153,7 @@ def fit(run: TextRun, until: int | None = None) -> int:
         CheckpointError: a checkpoint could not be written.
     """
     config, last = run.config, min(until or run.steps, run.steps)
-    with stop_signals() as received, _Report(run) as report:
+    with stop_signals() as received, TextReporter(run) as report:
         windows = run.windows()
         run.model.train()
         while run.step < last and not _waited_enough(run):
@@ -139,17 +165,16 @@ def fit(run: TextRun, until: int | None = None) -> int:
                 _due(config.eval_every or run.order.windows, run) or run.step == run.steps
             )
 
-            report.progress(scalars)
+            report.progress()
             if _due(config.log_every, run) or done:
                 report.scalars(scalars)
-            if evaluate_now:
-                scores = evaluate(run)
-                report.evaluation(scores)
-                _keep_best(run, scores)
-            if done or (
-                evaluate_now if config.save_every is None else _due(config.save_every, run)
-            ):
-                save(run)
+            with report.paused():
+                if evaluate_now:
+                    scores = evaluate(run)
+                    report.evaluation(scores)
+                    _keep_best(run, scores)
+                if done or (_due(config.save_every, run) if config.save_every else evaluate_now):
+                    save(run)
             if stop:
                 return stop
     return 0
@@ -297,73 +322,3 @@ def _keep_best(run: TextRun, scores: Scores) -> None:
     if run.accelerator.is_main_process:
         save_model(run, run.output_dir)
     run.accelerator.wait_for_everyone()
-
-
-# --- what people see while it trains -------------------------------------------------------------
-
-
-class _Report:
-    """Progress bar and TensorBoard of a run; on the main process only."""
-
-    def __init__(self, run: TextRun) -> None:
-        self._run = run
-
-    def __enter__(self) -> _Report:
-        run = self._run
-        assert run.folder is not None, "the run has no folder yet"
-        self._tracker = Tracker(run.accelerator, run.folder, start_step=run.step)
-        self._bar = tqdm(
-            total=run.steps,
-            initial=run.step,
-            unit="step",
-            disable=not run.accelerator.is_main_process,
-            dynamic_ncols=True,
-            mininterval=0.1 if sys.stderr.isatty() else 10.0,
-        )
-        self._clock, self._seen = time.perf_counter(), 0
-        if run.step == 0:
-            options = yaml.safe_dump(run.config.to_dict(), sort_keys=False)
-            self._tracker.text("config", f"```yaml\n{options}```")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.close()
-        self._tracker.close()
-
-    def progress(self, scalars: dict[str, Tensor]) -> None:
-        run = self._run
-        self._bar.update()
-        self._seen += sum(run.order.counts((run.step - 1) % run.order.windows))
-
-    def scalars(self, scalars: dict[str, Tensor]) -> None:
-        run = self._run
-        means = run.accelerator.reduce(
-            torch.stack([value.double() for value in scalars.values()]), "mean"
-        )
-        values = dict(zip(scalars, means.tolist(), strict=True))
-        if not all(map(math.isfinite, values.values())):
-            raise DivergenceError(
-                f"step {run.step}: the classifier's loss is {values['loss/classifier']}, the norm "
-                f"of its gradient {values['grad_norm/classifier']}; try a smaller lr, or clip_norm"
-            )
-        seconds = time.perf_counter() - self._clock
-        values["lr/classifier"] = run.classifier.lr
-        values["time/texts_per_second"] = self._seen / max(seconds, 1e-9)
-        values["time/epoch"] = run.step / run.order.windows
-        self._bar.set_postfix(loss=f"{values['loss/classifier']:.3f}", refresh=False)
-        self._tracker.scalars(values, run.step)
-        self._clock, self._seen = time.perf_counter(), 0
-
-    def evaluation(self, scores: Scores) -> None:
-        run, numbers = self._run, scores.numbers()
-        self._tracker.scalars(
-            {f"validation/{name}": value for name, value in numbers.items()}, run.step
-        )
-        text = ", ".join(f"{name} {value:.3f}" for name, value in numbers.items())
-        _log.info("step %d of %d: %s", run.step, run.steps, text)
-        self._clock = time.perf_counter()

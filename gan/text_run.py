@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, get_linear_schedule_with_warmup
 
-from gan.chance import generator_for
 from gan.checkpoint import Checkpoint, newest_checkpoint, remove_leftovers, save_checkpoint
 from gan.errors import CheckpointError, ConfigError
 from gan.optimizers import optimizer_class
 from gan.player import Player, check_accelerator
-from gan.text.batches import Windows, data_loader, encode
+from gan.text.batches import Windows, data_loader
 from gan.text.config import TextConfig
-from gan.text.dataset import TextData, open_texts
-from gan.text.model import load_pretrained, quiet
+from gan.text.dataset import TextData
+from gan.text.model import quiet
+from gan.text.prepare import prepare
 
 _FREE = {
     *("epochs", "max_steps", "patience", "eval_every", "save_every", "log_every", "keep"),
@@ -64,6 +64,7 @@ class TextRun:
         best: best value of the metric so far; None: nothing was evaluated yet.
         best_step: when it was reached.
         waited: evaluations since then.
+        seconds: spent on updates, in this process.
         folder: the run folder, once there is one.
     """
 
@@ -82,6 +83,7 @@ class TextRun:
     best: float | None = None
     best_step: int = 0
     waited: int = 0
+    seconds: float = 0.0
     folder: Path | None = None
 
     @property
@@ -156,19 +158,8 @@ def build(config: TextConfig) -> TextRun:
     )
     check_accelerator(accelerator)
     with accelerator.main_process_first():  # one process downloads, the others find it
-        data = open_texts(config)
-        set_seed(config.seed)  # the same new weights on every process
-        pretrained = load_pretrained(
-            config, data.class_names, [" ".join(text) for text in data.train.texts]
-        )
-    data = data.with_classes(pretrained.class_names)
-    tokenizer, model, max_length = pretrained.tokenizer, pretrained.model, pretrained.max_length
-    parts = {"train": data.train, "validation": data.validation, "test": data.test}
-    examples = {
-        name: encode(tokenizer, texts, max_length, f"{name} texts")
-        for name, texts in parts.items()
-        if texts
-    }
+        ready = prepare(config)
+    tokenizer, model, examples = ready.tokenizer, ready.model, ready.examples
     order = Windows(
         [len(example["input_ids"]) for example in examples["train"]],
         config.batch_size,
@@ -188,23 +179,21 @@ def build(config: TextConfig) -> TextRun:
         examples["train"],
         order,
         tokenizer,
-        pad_to=max_length if config.padding == "max" else None,
+        pad_to=ready.max_length if config.padding == "max" else None,
         num_workers=config.num_workers,
     )
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
     classifier = Player(
         accelerator, model, optimizer, scheduler, name="classifier", clip_norm=config.clip_norm
     )
-    if accelerator.process_index > 0:  # the first goes on as a plain loop would: dropout of its own
-        torch.manual_seed(
-            generator_for(config.seed, "process", accelerator.process_index).initial_seed()
-        )
+    # From here on chance is dropout: each process has its own, the first the one of a plain loop.
+    set_seed(config.seed, device_specific=True)
     return TextRun(
         config=config,
         accelerator=accelerator,
-        data=data,
+        data=ready.data,
         tokenizer=tokenizer,
-        max_length=max_length,
+        max_length=ready.max_length,
         classifier=classifier,
         examples=examples,
         order=order,
