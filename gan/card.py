@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -49,6 +52,28 @@ def model_card(
     if settings:
         parts += ["## Settings", _code("yaml", yaml.safe_dump(dict(settings), sort_keys=False))]
     return "\n\n".join(parts) + "\n"
+
+
+def save_card(
+    folder: Path, *, settings: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], name: str
+) -> None:
+    """Write the page beside a generator, with its `samples.png` if there is one.
+
+    Args:
+        folder: of the exported generator.
+        settings: see `model_card`.
+        measured: see `model_card`.
+        name: see `model_card`.
+
+    Raises:
+        OSError: the folder cannot be read or written.
+    """
+    generator = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    picture = "samples.png" if (folder / "samples.png").is_file() else None
+    card = model_card(generator, settings=settings, measured=measured, picture=picture, name=name)
+    temporary = folder / f".{os.getpid()}-README.md"
+    temporary.write_text(card, encoding="utf-8")
+    os.replace(temporary, folder / "README.md")
 
 
 def _summary(generator: Mapping[str, Any], data: str | None) -> str:

@@ -48,7 +48,7 @@ def save_samples(
         generator: as `gan.sampling.sample` takes it.
         seeds: one integer for each image, all different.
         labels: as `gan.sampling.sample` takes them.
-        truncation: see `gan.sampling.latents`.
+        truncation: see `gan.sampling.generate`.
         progress: show a bar.
 
     Raises:
@@ -201,7 +201,7 @@ def interpolate(
         seeds: two or more.
         frames: images from one seed to the next, the first seed's included.
         label: class of all the images; None: that of the first seed.
-        truncation: see `gan.sampling.latents`.
+        truncation: see `gan.sampling.generate`.
         loop: go back to the first seed at the end, for an animation without a jump.
 
     Returns:
@@ -216,7 +216,7 @@ def interpolate(
     if frames < 1:
         raise GanError(f"frames: {frames} is below 1")
     raw = unwrap(generator)
-    stations = latents(seeds, int(raw.z_dim), truncation)  # type: ignore[arg-type]
+    stations = latents(seeds, int(raw.z_dim))  # type: ignore[arg-type]
     ends = [*stations[1:], stations[0]]
     legs = [
         slerp(a, b, i / frames)
@@ -231,9 +231,9 @@ def interpolate(
         )
         raise GanError(f"label: {label} is no class; {allowed}")
     if not num_classes:
-        return generate(raw, z)
+        return generate(raw, z, truncation=truncation)
     chosen = seeds[0] % num_classes if label is None else label
-    return generate(raw, z, torch.full((len(z),), chosen))
+    return generate(raw, z, torch.full((len(z),), chosen), truncation=truncation)
 
 
 def save_animation(path: Path, images: Tensor, *, fps: int = 20) -> None:

@@ -7,6 +7,7 @@ every batch size and whatever else is sampled beside it.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -53,8 +54,10 @@ def latents(seeds: Sequence[int] | Tensor, z_dim: int, truncation: float | None 
     """
     rows = [torch.randn(z_dim, generator=generator_for("sample", int(seed))) for seed in seeds]
     z = torch.stack(rows) if rows else torch.empty(0, z_dim)
-    if truncation is None:
-        return z
+    return z if truncation is None else _truncated(z, truncation)
+
+
+def _truncated(z: Tensor, truncation: float) -> Tensor:
     if truncation <= 0:
         raise GanError(f"truncation: {truncation:g} is not above 0; 1 is strong, 2 weak")
     low = torch.special.ndtr(torch.tensor(-truncation, dtype=torch.float64))
@@ -113,7 +116,7 @@ def sample(
         seeds: one integer for each image.
         labels: class of each image, or one class for all; None: `labels_for`.
         batch_size: images between two marks of the progress bar; changes no image.
-        truncation: see `latents`.
+        truncation: see `generate`.
         progress: show a bar.
 
     Returns:
@@ -148,7 +151,7 @@ def sample_batches(
         seeds: one integer for each image.
         labels: class of each image, or one class for all; None: `labels_for`.
         batch_size: images of one piece; changes no image.
-        truncation: see `latents`.
+        truncation: see `generate`.
 
     Yields:
         Images as `sample` gives them; at least one piece, which may be empty.
@@ -160,11 +163,18 @@ def sample_batches(
     chosen = _checked_labels(raw, seeds, labels)
     for start in range(0, max(len(seeds), 1), batch_size):
         piece = slice(start, start + batch_size)
-        z = latents(seeds[piece], int(raw.z_dim), truncation)  # type: ignore[arg-type]
-        yield generate(raw, z, None if chosen is None else chosen[piece])
+        z = latents(seeds[piece], int(raw.z_dim))  # type: ignore[arg-type]
+        part = None if chosen is None else chosen[piece]
+        yield generate(raw, z, part, truncation=truncation)
 
 
-def generate(generator: nn.Module, z: Tensor, labels: Tensor | None = None) -> Tensor:
+def generate(
+    generator: nn.Module,
+    z: Tensor,
+    labels: Tensor | None = None,
+    *,
+    truncation: float | None = None,
+) -> Tensor:
     """Images of latent vectors, leaving no trace.
 
     In eval mode, without wrappers, gradients or autocast. Modes, buffers and torch's global random
@@ -176,11 +186,23 @@ def generate(generator: nn.Module, z: Tensor, labels: Tensor | None = None) -> T
         generator: with attributes `z_dim`, `num_classes` and `shape`; wrapped or not.
         z: shape (n, z_dim).
         labels: int64 of shape (n,), for a class-conditional generator.
+        truncation: as in `latents`; or, for a generator whose forward takes `truncation`, how far
+            from the average style to go. None: off.
 
     Returns:
         float32 of shape (n, *shape), on the CPU.
+
+    Raises:
+        GanError: `truncation` is too small.
     """
     raw = unwrap(generator)
+    options = {}
+    if truncation is not None and "truncation" in inspect.signature(type(raw).forward).parameters:
+        if truncation < 0:
+            raise GanError(f"truncation: {truncation:g} is below 0; 0.5 is strong, 1 is off")
+        options["truncation"] = truncation
+    elif truncation is not None:
+        z = _truncated(z, truncation)
     parameter = next(raw.parameters())
     forward = getattr(raw, "_original_forward", raw)  # Accelerate's other one would autocast
     size = _batch_size(raw.shape)  # type: ignore[arg-type]
@@ -193,7 +215,7 @@ def generate(generator: nn.Module, z: Tensor, labels: Tensor | None = None) -> T
             if labels is not None:
                 chosen = F.pad(labels[start : start + size], (0, filling))
                 inputs.append(chosen.to(parameter.device))
-            images[start : start + size] = forward(*inputs)[: len(part)]
+            images[start : start + size] = forward(*inputs, **options)[: len(part)]
     return images
 
 

@@ -397,3 +397,28 @@ def test_a_failed_write_leaves_the_old_picture(
         save_picture(path, torch.ones(1, 4, 4, dtype=torch.uint8))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+class Styled(nn.Module):
+    """A generator with a truncation of its own, which it shows instead of an image."""
+
+    z_dim, num_classes, shape = 3, 0, (1, 2, 2)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, z: Tensor, labels: Tensor | None = None, *, truncation: float = 1) -> Tensor:
+        shown = torch.stack([z.abs().amax(1), torch.full((len(z),), truncation)], 1)
+        return shown.repeat(1, 2).view(-1, 1, 2, 2)
+
+
+def test_a_generator_with_a_truncation_of_its_own_gets_it_and_the_whole_latent() -> None:
+    seeds = range(50)
+    images = sample(Styled(), seeds, truncation=0.25)
+    assert torch.equal(images[:, 0, 0, 0], latents(seeds, 3).abs().amax(1))
+    assert images[:, 0, 0, 1].unique().tolist() == [0.25]
+    assert sample(Styled(), [0], truncation=0)[0, 0, 0, 1] == 0
+    assert sample(Styled(), [0])[0, 0, 0, 1] == 1
+    with pytest.raises(GanError, match=r"^truncation: -1 is below 0; 0\.5 is strong, 1 is off$"):
+        sample(Styled(), [0], truncation=-1)

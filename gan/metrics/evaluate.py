@@ -61,7 +61,7 @@ def evaluate(
         metrics: names out of `METRICS`; None: all that the feature network allows.
         held_out: real images that training has not seen. The same numbers for them are the floor
             that a perfect generator reaches, and they show what is a copy.
-        truncation: see `gan.sampling.latents`.
+        truncation: see `gan.sampling.generate`.
         subset: images in each of KID's subsets.
         about: more to be stored: weights, step, ...
         cache: folder for what depends on the real data only; None: keep nothing.
@@ -206,8 +206,9 @@ def _of_generator(
         labels = shuffled.repeat(-(-len(seeds) // len(shuffled)))[: len(seeds)]
 
     def images(piece: slice) -> Tensor:
-        z = latents(seeds[piece], int(raw.z_dim), truncation)  # type: ignore[arg-type]
-        made = generate(raw, z, None if labels is None else labels[piece])
+        z = latents(seeds[piece], int(raw.z_dim))  # type: ignore[arg-type]
+        part = None if labels is None else labels[piece]
+        made = generate(raw, z, part, truncation=truncation)
         return to_bytes(made) if made.ndim == 4 else made
 
     return work.features("fakes", len(seeds), images)
