@@ -60,7 +60,11 @@ def save_generator(
     """
     state = {_WRAPPERS.sub("", name): value for name, value in unwrap(module).state_dict().items()}
     _fill(_build(family, shape, options), state, "the generator to export")
-    weights = save({name: value.detach().cpu().clone() for name, value in state.items()})
+    packed = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in state.items()
+    }
+    weights = save(packed)
     config = {
         "kind": KIND,
         "version": VERSION,

@@ -46,6 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "schedules": {"generator": {"lr": "1e-3..1e-5,cosine,warmup=20%"}, "gamma": "1..0.1"},
     "dcgan": {
         "data": "fake:64",
+        "channels_last": True,
         "conditional": False,
         "resolution": "16",
         "generator": {"family": "dcgan", "hidden": [], "width": 4, "norm": "batch"},
