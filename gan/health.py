@@ -21,6 +21,8 @@ class Health:
     """Points in TensorBoard that this must last."""
     COLLAPSED = 0.05
     """Variety of the samples, as a share of the data's."""
+    PATIENCE_SAMPLES = 3
+    """Grids that this must last; an untrained generator's samples are all alike, too."""
 
     def __init__(self, real: Tensor) -> None:
         """Measure the data's variety.
@@ -30,7 +32,7 @@ class Health:
         """
         self._real_variety = variety(real)
         self._largest = 0.0
-        self._points = 0
+        self._points = self._grids = 0
         self._said: set[str] = set()
 
     def after_scalars(self, values: Mapping[str, float]) -> None:
@@ -62,7 +64,8 @@ class Health:
             Their variety, as a share of the data's: about 1 for a good generator.
         """
         share = variety(samples) / max(self._real_variety, 1e-12)
-        if share < self.COLLAPSED:
+        self._grids = self._grids + 1 if share < self.COLLAPSED else 0
+        if self._grids >= self.PATIENCE_SAMPLES:
             self._say(
                 f"the generator has collapsed: its samples vary {share:.1%} as much as the data; "
                 "try a larger gamma or a penalty (--penalties r1 r2), the relativistic loss, or "

@@ -122,7 +122,7 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {
         tag: [(event.step, event.value) for event in accumulator.Scalars(tag)]
         for tag in accumulator.Tags()["scalars"]
-        if not tag.startswith("time/")
+        if not tag.startswith(("time/", "memory/"))  # the machine's, not the run's
     }
 
 

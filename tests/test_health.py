@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gan.health import Health, variety
+
+WON = {"sign/real": 1.0, "sign/fake": -1.0, "grad_norm/generator": 1e-4}
+FINE = {"sign/real": 0.4, "sign/fake": -0.3, "grad_norm/generator": 1.0}
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message.partition(":")[0] for message in caplog.messages]
+
+
+def test_a_discriminator_that_has_won_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health(torch.randn(50, 3))
+    health.after_scalars(FINE)
+    for _ in range(Health.PATIENCE - 1):
+        health.after_scalars(WON)
+    assert said(caplog) == []
+    for _ in range(5):
+        health.after_scalars(WON)
+    assert said(caplog) == ["the discriminator has won"]
+    assert "try a larger gamma" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("healthy", [{"grad_norm/generator": 0.5}, {"sign/fake": -0.9}])
+def test_a_strong_discriminator_that_still_teaches_is_no_reason(
+    healthy: dict[str, float], caplog: pytest.LogCaptureFixture
+) -> None:
+    health = Health(torch.randn(50, 3))
+    health.after_scalars(FINE)
+    for _ in range(3 * Health.PATIENCE):
+        health.after_scalars(WON | healthy)
+    assert said(caplog) == []
+
+
+def test_a_collapsed_generator_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health(torch.randn(500, 3, 4, 4))
+    alike = torch.randn(1, 3, 4, 4) + 0.01 * torch.randn(64, 3, 4, 4)
+    assert health.after_samples(alike) == pytest.approx(0.01, rel=0.1)
+    health.after_samples(torch.randn(64, 3, 4, 4))  # a good grid between starts the count again
+    health.after_samples(alike)
+    health.after_samples(alike)
+    assert said(caplog) == []
+    for _ in range(3):
+        health.after_samples(alike)
+    assert said(caplog) == ["the generator has collapsed"]
+
+
+def test_variety_is_the_spread_over_the_examples() -> None:
+    images = torch.tensor([[0.0, 1.0], [2.0, 1.0]])
+    assert variety(images) == pytest.approx(0.5)  # 1 in one pixel, 0 in the other
