@@ -16,6 +16,7 @@ import yaml
 from gan import serial
 from gan.data_config import DataConfig
 from gan.errors import ConfigError
+from gan.network_config import DiscriminatorConfig, GeneratorConfig, network_problems
 from gan.schedules import Schedule
 
 VERSION = 1
@@ -37,8 +38,13 @@ PENALTY_NAMES = (
     "wgan-gp-one-sided",
     "dragan",
     "zero-centered-gp",
+    "lecam",
+    "consistency",
+    "balanced-consistency",
 )
 """Regularisers of the discriminator; gan.penalties holds one row for each."""
+GENERATOR_PENALTY_NAMES = ("path-length", "feature-matching")
+"""Those of the generator."""
 
 
 @dataclass(frozen=True)
@@ -82,49 +88,6 @@ class Penalty:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkConfig:
-    """One network and its optimizer."""
-
-    family: str = "dcgan"
-    """Family of networks: dcgan, mlp, ..."""
-    width: int | None = None
-    """Channels of the feature maps at the highest resolution; None: the family's own."""
-    max_width: int | None = None
-    """Most channels that a feature map may have; None: the family's own."""
-    depth: int | None = None
-    """Blocks a resolution; None: the family's own."""
-    hidden: tuple[int, ...] | None = None
-    """Widths of the fully connected layers; None: the family's own."""
-    norm: str | None = None
-    """Normalisation: batch, none or spectral, where the family has a choice."""
-    optimizer: str = "Adam"
-    """Any optimizer class of torch.optim, by name."""
-    lr: Schedule = Schedule(2e-4)
-    """Learning rate: a number or a schedule."""
-    beta1: float = 0.5
-    """Adam's first decay rate, for optimizers that have betas."""
-    beta2: Schedule = Schedule(0.999)
-    """Adam's second decay rate: a number or a schedule."""
-    weight_decay: float = 0.0
-    """The optimizer's weight decay."""
-    clip_norm: float | None = None
-    """Clip this network's gradient to that norm; None: only measure it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeneratorConfig(NetworkConfig):
-    """The generator and its optimizer."""
-
-    z_dim: int = 100
-    """Length of the latent vector z."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscriminatorConfig(NetworkConfig):
-    """The discriminator and its optimizer."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Config(DataConfig):
     """Everything that decides what a training run does."""
 
@@ -146,6 +109,17 @@ class Config(DataConfig):
     """Regularisers of the discriminator, each NAME[=WEIGHT][/EVERY]: r1, r1/16, wgan-gp=10, ..."""
     gamma: Schedule = Schedule(1.0)
     """Weight of r1 and r2: gamma / 2 times the squared gradient norm."""
+    generator_penalties: tuple[Penalty, ...] = ()
+    """Regularisers of the generator, likewise: path-length/4, feature-matching, ..."""
+
+    augment: Literal["none", "diffaugment", "ada", "r3gan"] = "none"
+    """Change what the discriminator sees, real and generated alike, so that few images last."""
+    augment_strength: Schedule | None = None
+    """Probability of each change, 0 to 1; None: 1 for diffaugment, the controller for others."""
+    ada_target: float = 0.6
+    """Mean sign of the real logits that the controller of the strength holds."""
+    ada_speed: float = 500_000.0
+    """Images over which the controller can move the strength from 0 to 1."""
 
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
     """The generator and its optimizer."""
@@ -164,6 +138,9 @@ class Config(DataConfig):
     """Half-life of the averaged generator, in images; 0: no averaging."""
     ema_rampup: float | None = 0.05
     """The half-life is at most this share of the images seen; None: no ramp-up."""
+    ema_widths: tuple[float, ...] = ()
+    """Relative widths of power-function averages to keep besides, as in 0.05 0.1 0.2: any width
+    between is rebuilt from the checkpoints after the training."""
 
     mixed_precision: Literal["no", "fp16", "bf16"] = "no"
     """Precision of forward and backward; penalties are always in fp32."""
@@ -331,32 +308,30 @@ def _problems(config: Config) -> Iterator[str]:
     for name, schedule in (("gamma", config.gamma), ("ema_half_life", config.ema_half_life)):
         if min(schedule.values) < 0:
             yield f"{name}: {schedule} goes below 0"
-    for penalty in config.penalties:
-        if penalty.name not in PENALTY_NAMES:
-            yield f"penalties: {penalty.name!r} is not one of {', '.join(PENALTY_NAMES)}"
-    names = [penalty.name for penalty in config.penalties]
-    if len(set(names)) < len(names):
-        yield f"penalties: {' '.join(map(str, config.penalties))} names one of them twice"
-    yield from _network_problems("generator", config.generator)
-    yield from _network_problems("discriminator", config.discriminator)
-    if config.generator.z_dim < 1:
-        yield f"generator.z_dim: {config.generator.z_dim} is below 1"
+    for field_name, penalties, allowed in (
+        ("penalties", config.penalties, PENALTY_NAMES),
+        ("generator_penalties", config.generator_penalties, GENERATOR_PENALTY_NAMES),
+    ):
+        for penalty in penalties:
+            if penalty.name not in allowed:
+                yield f"{field_name}: {penalty.name!r} is not one of {', '.join(allowed)}"
+        names = [penalty.name for penalty in penalties]
+        if len(set(names)) < len(names):
+            yield f"{field_name}: {' '.join(map(str, penalties))} names one of them twice"
+    yield from _augment_problems(config)
+    if any(not 0 < width < 0.28 for width in config.ema_widths):
+        yield f"ema_widths: {' '.join(map(str, config.ema_widths))} are not all in (0, 0.28)"
+    yield from network_problems("generator", config.generator)
+    yield from network_problems("discriminator", config.discriminator)
 
 
-def _network_problems(role: str, network: NetworkConfig) -> Iterator[str]:
-    if min(network.lr.values) < 0 or max(network.lr.values) == 0:
-        yield f"{role}.lr: {network.lr} is not above 0"
-    if not 0 <= network.beta1 < 1:
-        yield f"{role}.beta1: {network.beta1:g} is outside [0, 1); R3GAN uses 0, DCGAN 0.5"
-    if not all(0 <= value < 1 for value in network.beta2.values):
-        yield f"{role}.beta2: {network.beta2} is outside [0, 1); R3GAN uses 0.9..0.99"
-    if network.weight_decay < 0:
-        yield f"{role}.weight_decay: {network.weight_decay:g} is negative"
-    if network.clip_norm is not None and network.clip_norm <= 0:
-        yield f"{role}.clip_norm: {network.clip_norm:g} is not above 0; None turns it off"
-    for name in ("width", "max_width", "depth"):
-        value = getattr(network, name)
-        if value is not None and value < 1:
-            yield f"{role}.{name}: {value} is below 1"
-    if network.hidden is not None and any(value < 1 for value in network.hidden):
-        yield f"{role}.hidden: {' '.join(map(str, network.hidden))} has a width below 1"
+def _augment_problems(config: Config) -> Iterator[str]:
+    strength = config.augment_strength
+    if strength is not None and not all(0 <= value <= 1 for value in strength.values):
+        yield f"augment_strength: {strength} is outside [0, 1]"
+    if strength is not None and config.augment == "none":
+        yield "augment_strength: there is no augmentation; name one with --augment"
+    if not -1 < config.ada_target < 1:
+        yield f"ada_target: {config.ada_target:g} is outside (-1, 1); the paper uses 0.6"
+    if config.ada_speed <= 0:
+        yield f"ada_speed: {config.ada_speed:g} is not above 0"

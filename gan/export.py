@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -113,6 +114,12 @@ def load_generator(path: Path | str) -> nn.Module:
         raise CheckpointError(f"cannot read {file}: {error.strerror}") from None
     except SafetensorError as error:
         raise CheckpointError(f"{file} is no safetensors file: {error}") from None
+    package, colon, _ = str(config["family"]).partition(":")
+    if colon and package not in sys.modules:  # a file does not decide what is imported
+        raise CheckpointError(
+            f"{folder} needs {config['family']}, which is not part of gan-toolkit: "
+            f"import {package} before it is loaded"
+        )
     try:
         generator = _build(config["family"], config["shape"], config["options"])
     except (GanError, TypeError, ValueError, RuntimeError, AttributeError) as error:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from gan.config import Config, Penalty
+from gan.network_config import Option
 from gan.schedules import Schedule
 
 Flags = TypeVar("Flags")
@@ -58,7 +59,7 @@ def parse(kind: type[Flags], words: Sequence[str], prog: str, default: Flags) ->
         The flags. A mistake is explained on stderr and exits with 2.
     """
     registry = tyro.constructors.ConstructorRegistry()
-    for written in (Schedule, Penalty):
+    for written in (Schedule, Penalty, Option):
         registry.primitive_rule(_rule(written))
     return tyro.cli(
         kind, prog=prog, args=words, default=default, use_underscores=True, registry=registry

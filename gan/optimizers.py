@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,10 +12,13 @@ from torch import nn
 
 from gan.errors import ConfigError
 from gan.schedules import Schedule
+from gan.serial import from_text
 
 _UNUSABLE = ("LBFGS", "SparseAdam")
 """LBFGS wants a closure, which a window of micro-batches cannot give; SparseAdam wants sparse
 gradients."""
+_OWN_FLAGS = ("params", "lr", "betas", "weight_decay")
+"""What a network's options name themselves."""
 
 
 def optimizer_class(name: str, field: str = "optimizer") -> type[torch.optim.Optimizer]:
@@ -56,6 +59,7 @@ def build_optimizer(
     lr: float,
     betas: tuple[float, float],
     weight_decay: float = 0.0,
+    extra: Mapping[str, str] | None = None,
     field: str = "optimizer",
 ) -> torch.optim.Optimizer:
     """Build an optimizer, fused where it can be.
@@ -66,14 +70,15 @@ def build_optimizer(
         lr: learning rate.
         betas: Adam's decay rates; used by optimizers that have betas.
         weight_decay: the optimizer's own weight decay.
+        extra: its other options as text, such as {"eps": "1e-8"}.
         field: what the option is called, for messages.
 
     Returns:
         The optimizer.
 
     Raises:
-        ConfigError: no such class, it lacks weight decay when some is asked for, or it refuses the
-            parameters or a value.
+        ConfigError: no such class, no such option of it, it lacks weight decay when some is asked
+            for, or it refuses the parameters or a value.
     """
     kind = optimizer_class(name, field)
     accepted = inspect.signature(kind).parameters
@@ -87,12 +92,31 @@ def build_optimizer(
             f"{field}: {kind.__name__} has no weight decay, but {weight_decay:g} is asked for"
         )
     parameters = list(parameters)
-    if "fused" in accepted and {p.device.type for p in parameters} <= {"cpu", "cuda"}:
+    for option, text in (extra or {}).items():
+        if option not in accepted:
+            known = [name for name in accepted if name not in _OWN_FLAGS]
+            raise ConfigError(
+                f"{field}_options: {kind.__name__} takes no {option}; it takes {', '.join(known)}"
+            )
+        options[option] = _option(f"{field}_options: {option}", text, accepted[option].default)
+    if (
+        "fused" in accepted
+        and "fused" not in options
+        and {p.device.type for p in parameters} <= {"cpu", "cuda"}
+    ):
         options["fused"] = True
     try:
         return kind(parameters, **options)
-    except ValueError as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"{field}: {kind.__name__} refuses: {error}") from error
+
+
+def _option(name: str, text: str, default: object) -> Any:
+    number = isinstance(default, int | float) and not isinstance(default, bool)
+    try:
+        return from_text(text, float if number else type(default))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def schedule_lr(

@@ -17,6 +17,13 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from gan.errors import GanError
+from gan.regularizers import (
+    LeCam,
+    PathLength,
+    balanced_consistency,
+    consistency,
+    feature_matching,
+)
 
 if TYPE_CHECKING:
     from gan.chance import Chance
@@ -38,6 +45,8 @@ class Scores:
         fake_logits: shape (batch,).
         critic: the discriminator in full precision with its condition filled in.
         chance: the random numbers of this micro-batch.
+        generator: the raw generator, for terms that make images of their own.
+        inputs: what it was called with: (z,) or (z, labels).
     """
 
     real: Tensor
@@ -46,6 +55,8 @@ class Scores:
     fake_logits: Tensor
     critic: Critic
     chance: Chance
+    generator: nn.Module | None = None
+    inputs: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,8 @@ class Penalty:
     """One row of the table; the objective gets `weight * scale * term(scores).mean()`.
 
     Attributes:
-        term: what is logged as penalty/NAME (its mean), shape (batch,).
+        term: what is logged as penalty/NAME (its mean), shape (batch,). One that remembers is an
+            object; a run takes a copy of it.
         scale: a constant factor of the paper's formula.
         default_weight: the paper's weight; None: the option `gamma`.
     """
@@ -248,5 +260,14 @@ PENALTIES: dict[str, Penalty] = {
     "wgan-gp-one-sided": Penalty(lambda s: _between(s, one_sided=True), default_weight=10.0),
     "dragan": Penalty(_around, default_weight=10.0),
     "zero-centered-gp": Penalty(lambda s: _between(s, center=0.0), default_weight=10.0),
+    "lecam": Penalty(LeCam(), default_weight=0.3),
+    "consistency": Penalty(consistency, default_weight=10.0),
+    "balanced-consistency": Penalty(balanced_consistency, default_weight=10.0),
 }
-"""The penalties by the name that the option `penalties` takes."""
+"""The discriminator's penalties, by the name that the option `penalties` takes."""
+
+GENERATOR_PENALTIES: dict[str, Penalty] = {
+    "path-length": Penalty(PathLength(), default_weight=2.0),
+    "feature-matching": Penalty(feature_matching, default_weight=1.0),
+}
+"""The generator's, by the name that the option `generator_penalties` takes."""

@@ -120,7 +120,7 @@ class Reporter:
             save_generator(
                 self._folder / "generator",
                 run.ema.module,
-                family=run.config.generator.family,
+                family=run.config.generator.architecture,
                 shape=run.data.shape,
                 options=run.generator_options,
                 extra={"class_names": list(run.data.class_names), "step": run.step},

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gan.chance import generator_for
-from gan.config import Config, NetworkConfig, Penalty
+from gan.config import Config, Penalty
 from gan.data import ImageData, open_data
 from gan.data.stream import EndlessBatches, Stream, data_loader
 from gan.ema import EMA
 from gan.errors import ConfigError, GanError
 from gan.losses import LOSSES, AdversarialLoss
-from gan.networks import build_discriminator, build_generator, check_shape
+from gan.network_config import OWN_FLAGS, NetworkConfig, Option
+from gan.networks import build_discriminator, build_generator, check_shape, read_options
 from gan.optimizers import build_optimizer, schedule_lr
 from gan.penalties import PENALTIES
 from gan.player import Player, check_accelerator
@@ -33,7 +34,6 @@ from gan.schedules import Schedule
 from gan.steps import Penalties
 
 _log = logging.getLogger(__name__)
-_NETWORK_OPTIONS = ("width", "max_width", "depth", "hidden", "norm")
 
 
 @dataclass
@@ -144,14 +144,16 @@ def build(config: Config) -> Run:
     generator_options: dict[str, Any] = {
         "z_dim": config.generator.z_dim,
         "num_classes": num_classes,
-        **_options(config.generator),
+        **_options("generator", config.generator),
     }
-    generator: nn.Module = build_generator(config.generator.family, data.shape, **generator_options)
+    generator: nn.Module = build_generator(
+        config.generator.architecture, data.shape, **generator_options
+    )
     discriminator: nn.Module = build_discriminator(
-        config.discriminator.family,
+        config.discriminator.architecture,
         data.shape,
         num_classes=num_classes,
-        **_options(config.discriminator),
+        **_options("discriminator", config.discriminator),
     )
     _check_networks(config, generator, discriminator)
     if accelerator.num_processes > 1 and config.sync_batch_norm:
@@ -255,7 +257,7 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
         problems.append(f"horizontal_flip: {config.data} is no set of images")
     for network in (config.generator, config.discriminator):
         try:
-            check_shape(network.family, data.shape)
+            check_shape(network.architecture, data.shape)
         except GanError as error:
             problems.append(f"resolution: {error}")
     if (
@@ -305,10 +307,15 @@ def _check_networks(config: Config, generator: nn.Module, discriminator: nn.Modu
         )
 
 
-def _options(network: NetworkConfig) -> dict[str, Any]:
+def _options(role: str, network: NetworkConfig) -> dict[str, Any]:
     """What the family is asked for; what is None stays the family's own."""
-    values = {name: getattr(network, name) for name in _NETWORK_OPTIONS}
-    return {name: value for name, value in values.items() if value is not None}
+    values = {name: getattr(network, name) for name in OWN_FLAGS}
+    asked = {name: value for name, value in values.items() if value is not None}
+    return asked | read_options(role, network.architecture, _words(network.options))
+
+
+def _words(options: tuple[Option, ...]) -> dict[str, str]:
+    return {option.name: option.value for option in options}
 
 
 def _optimizer(role: str, network: NetworkConfig, module: nn.Module) -> torch.optim.Optimizer:
@@ -318,5 +325,6 @@ def _optimizer(role: str, network: NetworkConfig, module: nn.Module) -> torch.op
         lr=max(network.lr.values),
         betas=(network.beta1, network.beta2.start),
         weight_decay=network.weight_decay,
+        extra=_words(network.optimizer_options),
         field=f"{role}.optimizer",
     )

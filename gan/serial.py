@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import types
@@ -83,7 +84,7 @@ def overlay(base: Any, values: Mapping[str, Any], problems: list[str], prefix: s
             changes[key] = overlay(getattr(base, key), value, problems, f"{name}.")
         else:
             try:
-                changes[key] = _convert(value, hints[key])
+                changes[key] = convert(value, hints[key])
             except (TypeError, ValueError) as error:
                 problems.append(f"{name}: {error}")
     return dataclasses.replace(base, **changes)
@@ -93,13 +94,25 @@ def _is_nested(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not hasattr(type(value), "parse")
 
 
-def _convert(value: Any, hint: Any) -> Any:
-    """Value as the type of the field; YAML reads 1e-4 as text, so text may be a number."""
+def convert(value: Any, hint: Any) -> Any:
+    """Value as the type of a field; YAML reads 1e-4 as text, so text may be a number.
+
+    Args:
+        value: plain.
+        hint: the type.
+
+    Returns:
+        The value in that type.
+
+    Raises:
+        TypeError: it is of another kind.
+        ValueError: it is of the kind, but not allowed.
+    """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
             return None
-        return _convert(value, next(arg for arg in args if arg is not type(None)))
+        return convert(value, next(arg for arg in args if arg is not type(None)))
     if origin is Literal:
         if value is False and "no" in args:  # YAML reads a bare `no` as false
             return "no"
@@ -108,7 +121,7 @@ def _convert(value: Any, hint: Any) -> Any:
         return value
     if origin is tuple:
         items = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-        return tuple(_convert(item, args[0]) for item in items)
+        return tuple(convert(item, args[0]) for item in items)
     if hasattr(hint, "parse"):
         if isinstance(value, bool) or not isinstance(value, str | int | float | hint):
             raise TypeError(f"expected a {hint.__name__.lower()}, got {value!r}")
@@ -124,3 +137,31 @@ def _convert(value: Any, hint: Any) -> Any:
     if hint is str and isinstance(value, str | int) and not isinstance(value, bool):
         return str(value)
     raise TypeError(f"expected {getattr(hint, '__name__', hint)}, got {value!r}")
+
+
+def from_text(text: str, hint: Any) -> Any:
+    """Read the value of an option that was written as text.
+
+    Args:
+        text: as in 16, 0.9, true, none, 8,16.
+        hint: what the value is to be; None or a type that is not plain: whatever Python reads.
+
+    Returns:
+        The value.
+
+    Raises:
+        TypeError: it is of another kind.
+        ValueError: it is of the kind, but not allowed.
+    """
+    words = {"true": True, "false": False, "none": None}
+    value: Any = words.get(text.lower(), text)
+    args = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+    if hint not in _PLAIN and not (len(args) == 1 and args[0] in _PLAIN):
+        try:
+            return ast.literal_eval(text) if value is text else value
+        except (ValueError, SyntaxError):
+            return text
+    return convert(value, hint)
+
+
+_PLAIN = (int, float, str, bool)

@@ -12,6 +12,7 @@ import torch
 from gan.checkpoint import Checkpoint, newest_checkpoint, remove_leftovers, save_checkpoint
 from gan.config import Config
 from gan.errors import CheckpointError, ConfigError, DivergenceError
+from gan.network_config import OWN_FLAGS
 from gan.export import load_generator
 from gan.networks import build_generator
 from gan.player import Player
@@ -19,7 +20,7 @@ from gan.run import Run, build
 
 _log = logging.getLogger(__name__)
 _FIXED = ("data", "resolution", "channels", "fit", "labels", "conditional", "preset")
-_FIXED_NETWORK = ("family", "width", "max_width", "depth", "hidden", "norm", "z_dim")
+_FIXED_NETWORK = ("family", "module", *OWN_FLAGS, "options", "z_dim")
 
 
 def save(run: Run) -> Path:
@@ -66,7 +67,7 @@ def save(run: Run) -> Path:
             },
             "config": run.config.to_dict(),
             "generator": {
-                "family": run.config.generator.family,
+                "family": run.config.generator.architecture,
                 "shape": list(run.data.shape),
                 "options": run.generator_options,
             },

@@ -130,7 +130,7 @@ def discriminator_step(
             Accelerator's gradient_accumulation_steps.
     """
     _check_window(accelerator, batches)
-    reports = []
+    players, reports = (generator, discriminator), []
     for i, batch in enumerate(batches):
         chance, condition = batch.chance, batch.condition
         with discriminator.micro_batch(i, of=len(batches)), frozen(generator.raw):
@@ -139,7 +139,7 @@ def discriminator_step(
             real_logits = discriminator.model(augment(batch.real, chance), *condition)
             fake_logits = discriminator.model(augment(fake, chance), *condition)
             adversarial = loss.discriminator(real_logits, fake_logits)
-            scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
+            scores = _scores(players, batch, augment, fake, real_logits, fake_logits)
             objective, terms = _penalised(adversarial, penalties, scores)
             accelerator.backward(objective)
         logits = {"real": real_logits.detach(), "fake": fake_logits.detach()}
@@ -179,7 +179,7 @@ def generator_step(
         ConfigError: as in `discriminator_step`.
     """
     _check_window(accelerator, batches)
-    reports = []
+    players, reports = (generator, discriminator), []
     for i, batch in enumerate(batches):
         chance, condition = batch.chance, batch.condition
         with generator.micro_batch(i, of=len(batches)), frozen(discriminator.raw):
@@ -189,7 +189,7 @@ def generator_step(
             if loss.relativistic:
                 real_logits = discriminator.raw(augment(batch.real, chance), *condition)
             adversarial = loss.generator(real_logits, fake_logits)
-            scores = _scores(discriminator, batch, augment, fake, real_logits, fake_logits)
+            scores = _scores(players, batch, augment, fake, real_logits, fake_logits)
             objective, terms = _penalised(adversarial, penalties, scores)
             accelerator.backward(objective)
         reports.append({"loss/generator": adversarial.detach()} | terms)
@@ -212,17 +212,20 @@ def _check_window(accelerator: Accelerator, batches: Sequence[MicroBatch]) -> No
 
 
 def _scores(
-    discriminator: Player,
+    players: tuple[Player, Player],
     batch: MicroBatch,
     augment: Augment,
     fake: Tensor,
     real_logits: Tensor | None,
     fake_logits: Tensor,
 ) -> Scores:
+    generator, discriminator = players
+
     def critic(images: Tensor) -> Tensor:
         return discriminator.full_precision(augment(images, batch.chance), *batch.condition)
 
-    return Scores(batch.real, fake, real_logits, fake_logits, critic, batch.chance)
+    logits = real_logits, fake_logits
+    return Scores(batch.real, fake, *logits, critic, batch.chance, generator.raw, batch.inputs)
 
 
 def _penalised(

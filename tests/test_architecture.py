@@ -20,10 +20,11 @@ LAYERS = [
     # Lowest first. A module imports modules of lower layers only. A name stands for a file or a
     # folder of gan/; inside a folder, everything may import everything.
     {"errors", "schedules", "serial"},
-    {"data_config"},
+    {"data_config", "network_config"},
     {"config"},
     {"flags", "presets"},
-    {"augment", "chance", "losses", "networks", "optimizers", "penalties"},
+    {"augment", "chance", "losses", "networks", "optimizers", "penalties"}
+    | {"regularizers"},
     {"card", "checkpoint", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
     | {"portable", "sampling", "text", "tracking"},
     {"steps"},
@@ -37,10 +38,12 @@ LAYERS = [
 LISTED = {
     *((name, "sampling") for name in ("export", "gallery", "metrics", "portable")),
     ("export", "hub"),
+    ("penalties", "regularizers"),
+    ("regularizers", "augment"),
 }
 """The imports inside one layer that the plan allows."""
 
-NO_TORCH = {"errors", "schedules", "serial", "data_config", "config", "presets"}
+NO_TORCH = {"errors", "schedules", "serial", "data_config", "network_config", "config", "presets"}
 """Standard library and yaml only."""
 TORCH_ONLY = next(names for names in LAYERS if "losses" in names)
 """Pure pieces: standard library and torch only."""

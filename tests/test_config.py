@@ -93,13 +93,13 @@ def test_impossible_values_are_reported_together() -> None:
         "conditional: the networks need class labels, but labels is none",
         "name: '../x' is not the name of a folder",
         "penalties: 'r3' is not one of r1, r2, wgan-gp, wgan-gp-one-sided, dragan, "
-        "zero-centered-gp",
+        "zero-centered-gp, lecam, consistency, balanced-consistency",
         "penalties: r1 r1/4 r3 names one of them twice",
         "generator.lr: 0 is not above 0",
         "generator.beta1: 1.2 is outside [0, 1); R3GAN uses 0, DCGAN 0.5",
+        "generator.z_dim: 0 is below 1",
         "discriminator.beta2: 0.9..1 is outside [0, 1); R3GAN uses 0.9..0.99",
         "discriminator.clip_norm: 0 is not above 0; None turns it off",
-        "generator.z_dim: 0 is below 1",
     ]
 
 

@@ -17,6 +17,8 @@ from gan.penalties import (
 )
 
 SHAPES = [(2,), (3, 4, 5)]
+GRADIENTS = ["r1", "r2", "wgan-gp", "wgan-gp-one-sided", "dragan", "zero-centered-gp"]
+"""The rows that this file tests; test_regularizers has the others."""
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +121,7 @@ def test_dragan_looks_around_the_real_samples(shape):
 # --- gradients -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", GRADIENTS)
 def test_a_critic_of_zeros_gives_finite_gradients(name):
     weight = torch.zeros(2, requires_grad=True)
     value = PENALTIES[name].term(scores(linear(weight))).mean()
@@ -128,7 +130,7 @@ def test_a_critic_of_zeros_gives_finite_gradients(name):
     assert torch.equal(gradient, torch.zeros(2))
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_against_finite_differences(name):
     critic = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1), nn.Flatten(0))
     batch = scores(critic)
@@ -146,7 +148,7 @@ def test_gradients_against_finite_differences(name):
     assert torch.autograd.gradcheck(value, inner)
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", GRADIENTS)
 def test_nothing_flows_to_the_generator_or_into_the_critic_before_its_backward(name):
     critic = nn.Sequential(nn.Linear(2, 3), nn.Softplus(), nn.Linear(3, 1), nn.Flatten(0))
     real, fake = torch.randn(2, 4, 2)
@@ -172,6 +174,9 @@ def test_the_table_is_what_the_configuration_offers():
         "wgan-gp-one-sided": (1.0, 10.0),
         "dragan": (1.0, 10.0),
         "zero-centered-gp": (1.0, 10.0),
+        "lecam": (1.0, 0.3),
+        "consistency": (1.0, 10.0),
+        "balanced-consistency": (1.0, 10.0),
     }
 
 
@@ -188,11 +193,12 @@ def test_each_row_is_its_function():
         "dragan": dragan_penalty(half_squared_norm, batch.real, noise),
         "zero-centered-gp": gradient_penalty(*pair, center=0.0),
     }
-    for name, penalty in PENALTIES.items():
-        assert torch.equal(penalty.term(batch), expected[name]), name
+    assert list(expected) == GRADIENTS
+    for name, values in expected.items():
+        assert torch.equal(PENALTIES[name].term(batch), values), name
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", GRADIENTS)
 def test_the_values_do_not_depend_on_how_the_batch_is_cut(name):
     def critic(images):
         return images.flatten(1).pow(3).sum(1)
