@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
 from gan.config import Config, Penalty
+from gan.data_config import DataConfig
 from gan.network_config import Option
 from gan.schedules import Schedule
 
@@ -35,14 +36,118 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class Data:
+    """Look at a data source: in words, and as a contact sheet of what training would see."""
+
+    options: Annotated[DataConfig, tyro.conf.arg(name="")]
+    split: Literal["train", "test"] = "train"
+    """Which part of the source."""
+    pairs: Literal["none", "folders", "side-by-side"] = "none"
+    """For image-to-image: match folders A and B by name, or take the halves of each image."""
+    out: Path = Path("contact-sheet.png")
+    """Contact sheet to write."""
+
+
+Which = Literal["newest", "best"]
+
+
+@dataclass(frozen=True)
 class Sample:
-    """Draw samples from the averaged generator of a run."""
+    """Draw samples from the averaged generator of a run, or from an exported generator."""
 
     num: int = 64
     """How many."""
     seed: int = 0
     """Seed of the first sample; the others follow."""
+    seeds: str | None = None
+    """The seeds themselves instead: 0-63, or 1,5,8-11."""
+    labels: str | None = None
+    """Classes, taken in turn: 3, or 0-9, or 1,7; None: the seed decides."""
+    truncation: float | None = None
+    """Less variety, fewer failures: bound of z, or for stylegan2 the way from the average style."""
+    checkpoint: Which = "newest"
+    """Which checkpoint of a run."""
+    nearest: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Show each sample beside its nearest training images: copies give themselves away."""
+    data: str | None = None
+    """With --nearest, the training images; None: those of the run."""
     out: Path = Path("samples.png")
+    """A grid (.png), a folder, .zip or .npz."""
+
+
+@dataclass(frozen=True)
+class Interpolate:
+    """Show the way from sample to sample."""
+
+    seeds: str = "0-7"
+    """Seeds to visit: 0-7, or 1,5,8-11."""
+    frames: int | None = None
+    """Images from one seed to the next; None: 8 in a strip, 24 in an animation."""
+    label: int | None = None
+    """Class of all images; None: the first seed decides."""
+    truncation: float | None = None
+    """Less variety, fewer failures: bound of z, or for stylegan2 the way from the average style."""
+    checkpoint: Which = "newest"
+    """Which checkpoint of a run."""
+    fps: int = 20
+    """Images in a second of an animation."""
+    out: Path = Path("interpolation.png")
+    """A strip (.png), or an animation: .gif, .webp, or .mp4 where ffmpeg is."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Compare a generator, or images, with real ones, and note how the numbers were made."""
+
+    options: Annotated[DataConfig, tyro.conf.arg(name="")]
+    features: str = "self"
+    """Feature network: self, inception, vgg16, dinov2, clip, NAME:FILE, or a path."""
+    num: int = 10_000
+    """How many samples, or at most how many of the images."""
+    seed: int = 0
+    """First seed of the samples."""
+    metrics: tuple[str, ...] | None = None
+    """Some of fid, kid, inception_score, precision, recall; None: all that are possible."""
+    truncation: float | None = None
+    """As in gan sample; None: off, as in papers."""
+    weights: Literal["ema", "generator"] = "ema"
+    """The averaged generator of a run, or the raw one."""
+    checkpoint: Which = "newest"
+    """Which checkpoint of a run."""
+    split: Literal["train", "test"] = "train"
+    """Which real images; where there are others, those give the floor."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a generator for programs without this package, and compare its pictures."""
+
+    format: Literal["onnx", "torchscript"] = "onnx"
+    """What to write."""
+    checkpoint: Which = "newest"
+    """Which checkpoint of a run."""
+    out: Path | None = None
+    """File to write, ending in .onnx or .pt; None: beside the exported generator."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """Upload the exported generator of a run to the Hugging Face hub."""
+
+    public: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Let everyone see a new repository."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """List runs: preset, step, status, newest metrics, size on disk."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Put the newest grids and the curves of runs side by side in one picture."""
+
+    out: Path = Path("compare.png")
     """Picture to write."""
 
 

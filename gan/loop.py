@@ -20,6 +20,7 @@ from gan.errors import DivergenceError, GanError
 from gan.guard import Guard, stop_signals
 from gan.optimizers import set_beta2
 from gan.report import Reporter
+from gan.results import keep_best
 from gan.run import Run, build
 from gan.state import checkpoints, restore, roll_back, save
 from gan.steps import MicroBatch, discriminator_step, generator_step
@@ -176,9 +177,15 @@ def fit(run: Run) -> int:
                     report.scalars()
                 if due(config.sample_every, run.step) or last:
                     report.samples()
-                if due(config.save_every, run.step) or last or stop:
+                evaluation = None
+                if due(config.evaluate_every, run.step) or (config.evaluate_every and last):
                     guard.settle()
-                    save(run)
+                    evaluation = report.evaluation()
+                if due(config.save_every, run.step) or last or stop or evaluation:
+                    guard.settle()
+                    checkpoint = save(run)
+                    if evaluation:
+                        keep_best(run, checkpoint, evaluation)
                 if stop:
                     return stop
             except DivergenceError as error:

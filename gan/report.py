@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 import torch
 import yaml
 from tqdm import tqdm
 
-from gan import sampling
+from gan import sampling, serial
 from gan.export import save_generator
+from gan.gallery import interpolate, nearest_picture
+from gan.gauges import gauges, judged, some_real
 from gan.health import Health
+from gan.results import Evaluations, describe_generator, held_out, mark_as_running
 from gan.run import Run
 from gan.tracking import Tracker
+
+_STRIP_SEEDS, _STRIP_FRAMES = 5, 8
+_NEAREST_SAMPLES = 16
+_NEAREST_VALUES = 2**26
+"""Neighbours are looked for in data of at most so many values, which takes less than a second."""
 
 
 class Reporter:
@@ -33,6 +45,7 @@ class Reporter:
     def __enter__(self) -> Reporter:
         """Open the event file and the progress bar; a new run shows its options and its data."""
         run = self._run
+        self._evaluations = None if run.config.evaluate_every is None else Evaluations(run)
         self._tracker = Tracker(run.accelerator, self._folder, start_step=run.step)
         self._bar = tqdm(
             total=run.config.steps,
@@ -43,12 +56,20 @@ class Reporter:
             mininterval=0.1 if sys.stderr.isatty() else 10.0,
         )
         self._clock = time.perf_counter(), run.images_seen
-        real = self._real()
+        real = some_real(run.data, max(run.config.sample_num, 256), run.num_classes)[0]
         self._health = Health(real)
+        self._held_out: tuple[torch.Tensor, torch.Tensor] | None = None
+        if self._main:
+            mark_as_running(self._folder)
+            unseen = held_out(run.config, run.data)
+            self._held_out = None if unseen is None else some_real(unseen, 256)
         if run.step == 0 and self._main:
-            options = yaml.safe_dump(run.config.to_dict(), sort_keys=False)
-            self._tracker.text("config", f"```yaml\n{options}```")
+            options = run.config.to_dict()
+            text = yaml.safe_dump(options, sort_keys=False)
+            self._tracker.text("config", f"```yaml\n{text}```")
+            self._tracker.hparams(serial.flatten(options))
             self._picture("real", real[: run.config.sample_num])
+        self._clock = time.perf_counter(), run.images_seen
         return self
 
     def __exit__(
@@ -60,6 +81,8 @@ class Reporter:
         """Close both."""
         self._bar.close()
         self._tracker.close()
+        if self._main:
+            mark_as_running(self._folder, False)
 
     def restart(self) -> None:
         """Show the run from another step on, after going back."""
@@ -98,20 +121,42 @@ class Reporter:
         for penalty in run.config.penalties:
             values[f"weight/{penalty.name}"] = run.penalty_weight(penalty)
         values["time/images_per_second"] = speed
+        if self._main:
+            values |= gauges(run, values)
         self._tracker.scalars(values, run.step)
         self._health.after_scalars(values)
 
     def samples(self) -> None:
         """Write a grid of the averaged generator's samples, the same latents each time."""
-        if self._main:
-            run = self._run
-            started = time.perf_counter()
+        if not self._main:
+            return
+        run = self._run
+        with self._pause():
             samples = sampling.sample(run.ema.module, range(run.config.sample_num))
             self._picture("ema", samples)
-            variety = self._health.after_samples(samples)
-            self._tracker.scalars({"samples/variety": variety}, run.step)
-            # Sampling is no part of the training's speed.
-            self._clock = self._clock[0] + time.perf_counter() - started, self._clock[1]
+            values = {"samples/variety": self._health.after_samples(samples)}
+            if self._held_out is not None:
+                values |= judged(run, *self._held_out)
+            self._tracker.scalars(values, run.step)
+            if len(run.data.shape) == 3:
+                strip = interpolate(run.ema.module, range(_STRIP_SEEDS), frames=_STRIP_FRAMES)
+                self._show("samples/interpolation", sampling.picture(strip, _STRIP_FRAMES))
+                if len(run.data) * math.prod(run.data.shape) <= _NEAREST_VALUES:
+                    neighbours = nearest_picture(samples[:_NEAREST_SAMPLES], run.data)
+                    self._show("samples/nearest", neighbours)
+
+    def evaluation(self) -> dict[str, Any] | None:
+        """Evaluate; all processes take part.
+
+        Returns:
+            The evaluation where no step before was better, else None.
+        """
+        assert self._evaluations is not None, "the run has no evaluate_every"
+        with self._pause():
+            entry, better = self._evaluations(self._run)
+            values = {f"metrics/{name}": value for name, value in entry["values"].items()}
+            self._tracker.scalars(values, self._run.step)
+        return entry if better else None
 
     def finish(self) -> None:
         """Leave the averaged generator in a form that needs neither the run nor its options."""
@@ -125,17 +170,26 @@ class Reporter:
                 options=run.generator_options,
                 extra={"class_names": list(run.data.class_names), "step": run.step},
             )
+            samples = sampling.sample(run.ema.module, range(run.config.sample_num))
+            columns = sampling.grid_columns(len(samples), run.num_classes)
+            picture = sampling.picture(samples, columns)
+            sampling.save_picture(self._folder / "generator" / "samples.png", picture)
+            describe_generator(self._folder, run.config)
         self._run.accelerator.wait_for_everyone()
 
-    def _real(self) -> torch.Tensor:
-        run = self._run
-        count = min(max(run.config.sample_num, 256), len(run.data))
-        examples, _ = run.data.__getitems__(list(range(count)))
-        return examples.float() / 127.5 - 1 if examples.dtype == torch.uint8 else examples
+    @contextmanager
+    def _pause(self) -> Iterator[None]:
+        """What happens inside is no part of the training's speed."""
+        started = time.perf_counter()
+        yield
+        self._clock = self._clock[0] + time.perf_counter() - started, self._clock[1]
+
+    def _show(self, tag: str, picture: torch.Tensor) -> None:
+        self._tracker.image(tag, picture, self._run.step)
 
     def _picture(self, kind: str, images: torch.Tensor) -> None:
         columns = sampling.grid_columns(len(images), self._run.num_classes)
         picture = sampling.picture(images, columns)
         name = "real.png" if kind == "real" else f"step-{self._run.step:06d}.png"
         sampling.save_picture(self._folder / "samples" / name, picture)
-        self._tracker.image(f"samples/{kind}", picture, self._run.step)
+        self._show(f"samples/{kind}", picture)

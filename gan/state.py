@@ -7,14 +7,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gan.checkpoint import Checkpoint, newest_checkpoint, remove_leftovers, save_checkpoint
 from gan.config import Config
 from gan.errors import CheckpointError, ConfigError, DivergenceError
 from gan.network_config import OWN_FLAGS
-from gan.export import load_generator
-from gan.networks import build_generator
 from gan.player import Player
 from gan.run import Run, build
 
@@ -251,29 +247,3 @@ def _refuse_changes(config: Config, checkpoint: Checkpoint) -> None:
         raise ConfigError(refused)
     for line in changed:
         _log.info("changed on resume: %s", line)
-
-
-def load_averaged_generator(folder: Path) -> torch.nn.Module:
-    """Averaged generator of a run, finished or not, or of an exported generator.
-
-    Args:
-        folder: a run folder, or a folder that `save_generator` wrote.
-
-    Returns:
-        The generator, in eval mode.
-
-    Raises:
-        CheckpointError: the folder is neither, or what it holds is damaged.
-    """
-    if (folder / "model.safetensors").is_file():
-        return load_generator(folder)
-    saved_config(folder)
-    checkpoint = newest_checkpoint(checkpoints(folder))
-    if checkpoint is None and (folder / "generator").is_dir():
-        return load_generator(folder / "generator")
-    if checkpoint is None:
-        raise CheckpointError(f"{folder} has no complete checkpoint yet")
-    saved = checkpoint.manifest["generator"]
-    generator = build_generator(saved["family"], saved["shape"], **saved["options"])
-    checkpoint.load_weights("ema", generator)
-    return generator.eval()

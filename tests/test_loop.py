@@ -36,9 +36,17 @@ SCALARS = {
     "beta2/generator",
     "beta2/discriminator",
     "ema/half_life",
+    "weight_norm/generator",
+    "weight_norm/discriminator",
+    "accuracy/real",
+    "accuracy/fake",
+    "memory/process",
     "time/images_per_second",
 }
-IMAGES = {"samples/real", "samples/ema"}
+IMAGES = {"samples/real", "samples/ema", "samples/interpolation", "samples/nearest"}
+METRICS = {"metrics/fid", "metrics/precision", "metrics/recall"}
+PENALISED = {"penalty_share/discriminator"}
+HELD_OUT = {"logits/held_out", "accuracy/held_out"}
 
 
 def events(folder: Path) -> EventAccumulator:
@@ -76,8 +84,10 @@ def test_a_run_leaves_all_its_files(tmp_path: Path) -> None:
         "samples/real.png",
         "samples/step-000003.png",
         "samples/step-000006.png",
+        "generator/README.md",
         "generator/config.json",
         "generator/model.safetensors",
+        "generator/samples.png",
         *(f"checkpoints/step-{step:08d}/{name}" for step in (4, 6) for name in checkpoint),
     }
     generator = gan.load_generator(folder / "generator")
@@ -96,10 +106,13 @@ def test_two_runs_get_two_folders(tmp_path: Path) -> None:
     ("options", "more"),
     [
         ({"penalties": []}, set()),
-        ({"penalties": ["r1/4", "r2"]}, {"penalty/r1", "penalty/r2", "weight/r1", "weight/r2"}),
+        (
+            {"penalties": ["r1/4", "r2"]},
+            {"penalty/r1", "penalty/r2", "weight/r1", "weight/r2", *PENALISED},
+        ),
         (
             {"n_critic": 2, "loss": "hinge", "penalties": ["wgan-gp"]},
-            {"penalty/wgan-gp", "weight/wgan-gp"},
+            {"penalty/wgan-gp", "weight/wgan-gp", *PENALISED},
         ),
     ],
 )
@@ -112,6 +125,7 @@ def test_tensorboard_holds_exactly_the_documented_tags(
     assert set(tags["scalars"]) == SCALARS | more | {"samples/variety"}
     assert set(tags["images"]) == IMAGES
     assert tags["tensors"] == ["config/text_summary"]
+    assert read.SummaryMetadata("_hparams_/session_start_info").plugin_data.plugin_name == "hparams"
     assert [event.step for event in read.Scalars("samples/variety")] == [3, 6]
     for tag in SCALARS | more:
         assert [event.step for event in read.Scalars(tag)] == [2, 4, 6]
@@ -123,7 +137,8 @@ def test_tensorboard_holds_exactly_the_documented_tags(
 
 def test_the_readme_lists_exactly_the_documented_tags() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    tags = {tag for tag in SCALARS | IMAGES if f"`{tag}`" not in readme}
+    documented = SCALARS | IMAGES | METRICS | PENALISED | HELD_OUT
+    tags = {tag for tag in documented if f"`{tag}`" not in readme}
     assert not tags
 
 

@@ -1,0 +1,125 @@
+"""What all commands share: speaking to a person once, and reading the words before the flags."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from gan.errors import ConfigError, GanError
+
+
+def say(text: str) -> None:
+    """Print on the main process.
+
+    Args:
+        text: one or more lines.
+    """
+    if is_main_process():
+        print(text, flush=True)
+
+
+def complain(error: GanError) -> None:
+    """Print an error on stderr, a line for each problem, on the main process.
+
+    Args:
+        error: what went wrong.
+    """
+    if is_main_process():
+        for line in str(error).splitlines():
+            print(f"gan: error: {line}", file=sys.stderr)
+
+
+def is_main_process() -> bool:
+    """Whether this is the first of the launched processes, as the launcher says."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def log_to_stderr() -> None:
+    """Show messages of the library above the progress bar, from the main process only."""
+
+    class Console(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            from tqdm import tqdm
+
+            tqdm.write(self.format(record), file=sys.stderr)
+
+    logger = logging.getLogger("gan")
+    logger.handlers = [Console()] if is_main_process() else [logging.NullHandler()]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def leading(words: list[str]) -> list[str]:
+    """Take the words before the first flag away.
+
+    Args:
+        words: of the command line after the command; loses them.
+
+    Returns:
+        Those words.
+    """
+    count = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    taken, words[:] = words[:count], words[count:]
+    return taken
+
+
+def one_argument(command: str, what: str, example: str, words: list[str]) -> str:
+    """Take the one word before the first flag away.
+
+    Args:
+        command: the command's name.
+        what: that the word is; "the run folder".
+        example: of it.
+        words: of the command line after the command; loses the word.
+
+    Returns:
+        The word; a placeholder where help is asked for.
+
+    Raises:
+        ConfigError: there is none; says what to write.
+    """
+    if words and not words[0].startswith("-"):
+        return words.pop(0)
+    if asks_for_help(words):
+        return "-"
+    raise ConfigError(f"gan {command}: name {what}, as in gan {command} {example}")
+
+
+def run_argument(command: str, words: list[str], rest: str = "") -> Path:
+    """Take the folder of a run away; see `one_argument`."""
+    return Path(one_argument(command, "the run folder", f"runs/digits-001{rest}", words))
+
+
+def asks_for_help(words: list[str]) -> bool:
+    """Whether a flag asks for the command's help.
+
+    Args:
+        words: of the command line.
+    """
+    return bool({"-h", "--help"} & set(words))
+
+
+def numbers(flag: str, text: str) -> list[int]:
+    """Whole numbers written as a list with ranges.
+
+    Args:
+        flag: for the message.
+        text: such as "3", "0-63" or "1,5,8-11".
+
+    Returns:
+        The numbers, in the order written.
+
+    Raises:
+        ConfigError: it is no such list, or a range runs backwards.
+    """
+    found: list[int] = []
+    for part in text.replace(" ", "").split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or part.endswith("-"):
+            raise ConfigError(f"{flag}: {text!r} is no list of numbers; write 0-63 or 1,5,8-11")
+        if int(last or first) < int(first):
+            raise ConfigError(f"{flag}: {part} runs backwards; write {last}-{first}")
+        found += range(int(first), int(last or first) + 1)
+    return found

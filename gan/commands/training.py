@@ -1,0 +1,155 @@
+"""`gan train` and `gan resume`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gan.commands.console import asks_for_help, run_argument, say
+from gan.config import Config
+from gan.errors import ConfigError
+from gan.presets import PRESETS, preset_config
+
+if TYPE_CHECKING:
+    from gan.run import Run
+
+
+def train(words: list[str]) -> int:
+    """Train from a preset or a file.
+
+    Args:
+        words: after `gan train`.
+
+    Returns:
+        The exit code.
+    """
+    preset = words.pop(0) if words and not words[0].startswith("-") else None
+    base = _base(preset, words)
+    from gan.flags import Train, parse
+
+    arguments = parse(Train, words, "gan train", Train(base))
+    from gan.loop import fit, start
+    from gan.run import build
+
+    run = build(arguments.options)
+    if arguments.dry_run:
+        say(_plan(run))
+        return 0
+    start(run)
+    say(_one_line(run))
+    return _finish(run, fit(run))
+
+
+def resume(words: list[str]) -> int:
+    """Go on with a run.
+
+    Args:
+        words: after `gan resume`.
+
+    Returns:
+        The exit code.
+    """
+    folder = run_argument("resume", words)
+    from gan.flags import Resume, parse
+    from gan.state import saved_config
+
+    saved = Config() if asks_for_help(words) else saved_config(folder)
+    options = parse(Resume, words, "gan resume RUN", Resume(saved)).options
+    from gan import state
+    from gan.loop import fit
+
+    run = state.resume(folder, options)
+    if run.step >= run.config.steps:
+        say(f"{folder} is finished: {run.step} of {run.config.steps} steps; --steps goes further")
+        return 0
+    say(f"resuming from step {run.step}: {_one_line(run)}")
+    return _finish(run, fit(run))
+
+
+def _base(preset: str | None, words: list[str]) -> Config:
+    """Options that the flags are laid over."""
+    files = [
+        word.partition("=")[2] or (words[i + 1] if i + 1 < len(words) else "")
+        for i, word in enumerate(words)
+        if word == "--config" or word.startswith("--config=")
+    ]
+    if preset is not None and files:
+        raise ConfigError(f"--config: give a preset ({preset}) or a file, not both")
+    if files:
+        # The file's run has its folder already; this one gets its own.
+        return dataclasses.replace(Config.load(Path(files[-1])), name=None)
+    if preset is not None:
+        return preset_config(preset)
+    if asks_for_help(words):
+        return Config()
+    raise ConfigError(f"preset: none given; presets: {', '.join(PRESETS)}")
+
+
+def _finish(run: Run, signal_number: int) -> int:
+    if signal_number:
+        say(f"stopped at step {run.step}, all saved; go on with: gan resume {run.folder}")
+        return 128 + signal_number
+    assert run.folder is not None
+    say(
+        f"samples:     {run.folder / 'samples' / f'step-{run.step:06d}.png'}\n"
+        f"generator:   {run.folder / 'generator'}\n"
+        f"watch it:    tensorboard --logdir {run.folder.parent}"
+    )
+    return 0
+
+
+def _one_line(run: Run) -> str:
+    from gan.networks import count_parameters
+
+    config, processes = run.config, run.accelerator.num_processes
+    classes = f", {run.num_classes} classes" if run.num_classes else ""
+    penalties = "".join(f" + {penalty}" for penalty in config.penalties)
+    return (
+        f"{run.folder}: {len(run.data):,} {'x'.join(map(str, run.data.shape))} "
+        f"from {config.data}{classes}; "
+        f"{config.generator.family} generator {count_parameters(run.generator.raw):,} parameters, "
+        f"{config.discriminator.family} discriminator "
+        f"{count_parameters(run.discriminator.raw):,}; "
+        f"{config.loss}{penalties}; {config.steps:,} steps of {run.images_per_update} images on "
+        f"{processes} x {run.accelerator.device.type}, {_precision(config)}"
+    )
+
+
+def _plan(run: Run) -> str:
+    """Everything that would happen, with a time that was measured just now."""
+    import yaml
+
+    from gan.loop import probe
+    from gan.networks import count_parameters
+
+    config, accelerator = run.config, run.accelerator
+    seconds = probe(run)
+    total = seconds * config.steps
+    rows = {
+        "data": f"{config.data}: {len(run.data):,} of shape {tuple(run.data.shape)}, "
+        + (f"{run.num_classes} classes" if run.num_classes else "without labels"),
+        "generator": f"{config.generator.family}, "
+        f"{count_parameters(run.generator.raw):,} parameters, "
+        f"z ({config.generator.z_dim},) -> {tuple(run.data.shape)}",
+        "discriminator": f"{config.discriminator.family}, "
+        f"{count_parameters(run.discriminator.raw):,} parameters, images -> logits",
+        "machine": f"{accelerator.num_processes} x {accelerator.device}, {_precision(config)}",
+        "steps": f"{config.steps:,} of {config.n_critic} x {run.images_per_update} images "
+        f"({config.batch_size} x {config.gradient_accumulation_steps} micro-batches x "
+        f"{accelerator.num_processes} processes)",
+        "time": f"about {_duration(total)} ({seconds * 1000:.1f} ms a step, measured just now)",
+        "folder": str(config.runs_dir / (config.name or f"{config.preset}-<next number>")),
+    }
+    options = yaml.safe_dump(config.to_dict(), sort_keys=False)
+    return options + "\n" + "\n".join(f"{name + ':':<15}{text}" for name, text in rows.items())
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _precision(config: Config) -> str:
+    return "fp32" if config.mixed_precision == "no" else config.mixed_precision
