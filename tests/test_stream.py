@@ -57,6 +57,17 @@ def test_the_order_depends_on_the_seed_and_not_on_the_batch() -> None:
     assert order(0, 4) != order(1, 4)
 
 
+def test_balanced_classes_are_seen_equally_often_and_each_example_within_its_class() -> None:
+    labels = torch.tensor([0] * 60 + [1] * 30 + [3] * 10)  # class 2 is empty
+    batches = EndlessBatches(100, 10, seed=0, balance=labels)
+    order = torch.tensor([i for batch in islice(batches, 30) for i in batch])
+    assert torch.bincount(labels[order]).tolist() == [102, 99, 0, 99]
+    seen = torch.bincount(order, minlength=100)
+    assert (seen[:60].max(), seen[60:90].min(), seen[90:].min()) == (3, 3, 9)
+    again = EndlessBatches(100, 10, seed=0, position=13, balance=labels)
+    assert [i for batch in islice(again, 17) for i in batch] == order[130:].tolist()
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("position", [1, 2, 3, 7])
 def test_seeking_goes_on_with_the_very_next_image(

@@ -29,7 +29,14 @@ class EndlessBatches(Sampler[list[int]]):
 
     drop_last = False
 
-    def __init__(self, examples: int, batch_size: int, seed: int, position: int = 0) -> None:
+    def __init__(
+        self,
+        examples: int,
+        batch_size: int,
+        seed: int,
+        position: int = 0,
+        balance: Tensor | None = None,
+    ) -> None:
         """Describe the order.
 
         Args:
@@ -37,7 +44,11 @@ class EndlessBatches(Sampler[list[int]]):
             batch_size: indices in a batch.
             seed: decides the order, together with the epoch.
             position: the batch to start with.
+            balance: class of each example, int64 of shape (examples,): every class is then seen
+                equally often, the examples of a small one again and again; None: every example
+                is seen equally often.
         """
+        self._members = [] if balance is None else _members(balance)
         self.examples, self.batch_size, self.seed, self.position = (
             examples,
             batch_size,
@@ -57,7 +68,23 @@ class EndlessBatches(Sampler[list[int]]):
             order = order[self.batch_size :]
 
     def _epoch(self, epoch: int) -> Tensor:
-        return torch.randperm(self.examples, generator=generator_for(self.seed, "order", epoch))
+        chance = generator_for(self.seed, "order", epoch)
+        if not self._members:
+            return torch.randperm(self.examples, generator=chance)
+        # Every class gets the same number of places, each filled from its own permutations.
+        place = torch.randperm(self.examples, generator=chance) % len(self._members)
+        order = torch.empty_like(place)
+        for number, members in enumerate(self._members):
+            places = (place == number).nonzero().squeeze(1)
+            rounds = range(-(-len(places) // len(members)))
+            shuffles = [torch.randperm(len(members), generator=chance) for _ in rounds]
+            order[places] = members[torch.cat(shuffles)[: len(places)]]
+        return order
+
+
+def _members(labels: Tensor) -> list[Tensor]:
+    classes = [(labels == number).nonzero().squeeze(1) for number in range(int(labels.max()) + 1)]
+    return [members for members in classes if len(members)]
 
 
 def _coins(seed: int, start: int, stop: int, block: int = 1024) -> Tensor:
