@@ -41,6 +41,9 @@ COMMANDS = {
     "evaluate": Command(
         "measuring", (("RUN [--flags]", "FID, KID, ... of a run, a folder or an npz"),)
     ),
+    "bench": Command(
+        "bench", (("data SOURCE [--flags]", "how fast data gets ready, and is delivered"),)
+    ),
     "export": Command("sharing", (("RUN [--flags]", "the generator as ONNX or TorchScript"),)),
     "push": Command("sharing", (("RUN OWNER/NAME", "the generator to the Hugging Face hub"),)),
     "runs": Command("overview", (("[RUNS_DIR]", "a list of runs: step, status, metrics, size"),)),

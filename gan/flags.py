@@ -48,6 +48,19 @@ class Data:
     """Contact sheet to write."""
 
 
+@dataclass(frozen=True)
+class BenchData:
+    """Time the preparation and the stream of a data source against what people use otherwise."""
+
+    options: Annotated[DataConfig, tyro.conf.arg(name="")]
+    batch_size: int = 64
+    """Of the stream."""
+    rounds: int = 3
+    """How often each pair is timed, in turn."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON."""
+
+
 Which = Literal["newest", "best"]
 
 
