@@ -24,6 +24,11 @@ class Health:
     PATIENCE_SAMPLES = 3
     """Grids that this must last; an untrained generator's samples are all alike, too."""
 
+    SKIPPED = 0.05
+    """Share of a network's updates that fp16 may skip; finding the scale takes a few."""
+    PATIENCE_UPDATES = 200
+    """Updates to try before judging that share."""
+
     def __init__(self, real: Tensor) -> None:
         """Measure the data's variety.
 
@@ -54,6 +59,21 @@ class Health:
                 "--discriminator.lr"
             )
 
+    def after_updates(self, name: str, updates: int, skipped: int) -> None:
+        """Look at how often fp16 skipped a network's update.
+
+        Args:
+            name: the network's role.
+            updates: made so far.
+            skipped: skipped so far.
+        """
+        share = skipped / max(updates + skipped, 1)
+        if updates + skipped >= self.PATIENCE_UPDATES and share > self.SKIPPED:
+            self._say(
+                f"the {name} skips {share:.0%} of its updates, because gradients overflow fp16: "
+                "try --mixed_precision bf16 or no, or a smaller weight of what overflows"
+            )
+
     def after_samples(self, samples: Tensor) -> float:
         """Look at the averaged generator's samples.
 
@@ -74,7 +94,7 @@ class Health:
         return share
 
     def _say(self, sentence: str) -> None:
-        kind = sentence.partition(":")[0]
+        kind = sentence[:20]
         if kind not in self._said:
             self._said.add(kind)
             _log.warning(sentence)

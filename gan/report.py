@@ -117,6 +117,7 @@ class Reporter:
             if player.scaler is not None:
                 values[f"scale/{player.name}"] = player.scaler.get_scale()
                 values[f"skipped/{player.name}"] = player.skipped
+                self._health.after_updates(player.name, player.updates, player.skipped)
         values["ema/half_life"] = run.ema.half_life_at(run.images_seen, run.total_images)
         for penalty in run.config.penalties:
             values[f"weight/{penalty.name}"] = run.penalty_weight(penalty)

@@ -52,3 +52,17 @@ def test_a_collapsed_generator_is_warned_of_once(caplog: pytest.LogCaptureFixtur
 def test_variety_is_the_spread_over_the_examples() -> None:
     images = torch.tensor([[0.0, 1.0], [2.0, 1.0]])
     assert variety(images) == pytest.approx(0.5)  # 1 in one pixel, 0 in the other
+
+
+def test_updates_that_fp16_skips_often_are_warned_of_by_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    health = Health(torch.randn(50, 3))
+    health.after_updates("discriminator", 60, 40)  # still looking for a scale
+    health.after_updates("generator", 1990, 10)
+    assert said(caplog) == []
+    for updates in (120, 130):
+        health.after_updates("discriminator", updates, 100)
+    assert said(caplog) == [
+        "the discriminator skips 45% of its updates, because gradients overflow fp16"
+    ]
