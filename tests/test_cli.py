@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from gan.checkpoint import newest_checkpoint
-from gan.cli import main
+from gan.cli import COMMANDS, main
 from gan.presets import PRESETS
 
 TINY = [
@@ -41,7 +41,7 @@ def test_help_names_every_command_and_preset(capsys: pytest.CaptureFixture[str])
     for words in ([], ["--help"], ["-h"]):
         assert run(*words) == 0
         out = capsys.readouterr().out
-        assert all(f"  {name}" in out for name in ("train", "resume", "sample", *PRESETS))
+        assert all(f"\n  {name} " in out for name in (*COMMANDS, *PRESETS))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,17 @@ def test_help_names_every_command_and_preset(capsys: pytest.CaptureFixture[str])
     [
         ("train", ["--config", "--dry_run", "--steps", "--generator.lr", "--discriminator.width"]),
         ("resume", ["--steps", "--generator.lr"]),
-        ("sample", ["--num", "--seed", "--out"]),
+        ("data", ["--resolution", "--fit", "--skip_unreadable", "--no_cache", "--split", "--out"]),
+        (
+            "sample",
+            ["--num", "--seed", "--seeds", "--labels", "--truncation", "--nearest", "--out"],
+        ),
+        ("interpolate", ["--seeds", "--frames", "--label", "--truncation", "--fps", "--out"]),
+        ("evaluate", ["--data", "--features", "--num", "--metrics", "--weights", "--checkpoint"]),
+        ("export", ["--format", "--out"]),
+        ("push", ["--public"]),
+        ("runs", ["--help"]),
+        ("compare", ["--out"]),
     ],
 )
 def test_the_help_of_a_command_lists_its_flags(
@@ -118,7 +128,7 @@ def test_sample_writes_the_picture_it_is_asked_for(
 
 
 MISTAKES = [
-    (["tarin"], "'tarin' is no command; commands: train, resume, sample"),
+    (["tarin"], "'tarin' is no command; commands: train, resume, data, sample, "),
     (["train"], "preset: none given; presets: digits, "),
     (["train", "digitz"], "preset: 'digitz' is unknown; did you mean digits? presets: digits, "),
     (["train", "digits", "--stepz", "3"], "Unrecognized options: --stepz"),
@@ -139,6 +149,33 @@ MISTAKES = [
     (["resume", "nowhere"], "nowhere is no run folder (no config.yaml in it); there is no run in"),
     (["sample", "nowhere"], "nowhere is no run folder"),
     (["sample", "nowhere", "--num", "0"], "--num: 0 is below 1"),
+    (["sample", "nowhere", "--seed", "-1"], "--seed: -1 is negative"),
+    (["sample", "nowhere", "--seeds", "1-", "--out", "x.png"], "--seeds: '1-' is no list of num"),
+    (["sample", "nowhere", "--seeds", "9-1"], "--seeds: 9-1 runs backwards; write 1-9"),
+    (["sample", "nowhere", "--seeds", "1", "--num", "3"], "--seeds: give either --seeds, or --num"),
+    (["sample", "nowhere", "--labels", "a"], "--labels: 'a' is no list of numbers; write 0-63"),
+    (["sample", "nowhere", "--resolution", "64"], "Unrecognized options: --resolution"),
+    (["sample", "nowhere", "--data", "digits"], "--data: digits is used with --nearest only"),
+    (["sample", "nowhere", "--nearest", "--out", "x.zip"], "--nearest: gives a picture, but --out"),
+    (["interpolate", "nowhere", "--frames", "0"], "--frames: 0 is below 1"),
+    (["interpolate", "nowhere", "--fps", "0"], "--fps: 0 is outside 1 to 100"),
+    (["interpolate", "nowhere", "--out", "x.avi"], "--out: x.avi does not end in .png, .gif, "),
+    (["interpolate", "nowhere"], "nowhere is no run folder"),
+    (["data"], "gan data: name a source, as in gan data path/to/images"),
+    (["data", "digits", "--data", "mnist"], "--data: 'mnist', but the source is 'digits'; leave"),
+    (["data", "nothing"], "data: 'nothing' is neither a path that exists"),
+    (["data", "digits", "--cache_limit", "much"], "cache_limit: 'much' is no size"),
+    (["evaluate"], "gan evaluate: name a run, a folder or an npz, as in gan evaluate runs/digits"),
+    (["evaluate", "nowhere", "--data", "digits"], "nowhere does not exist; give a run, a folder"),
+    (["evaluate", "."], "--data: . is no run; say which real images to compare it with"),
+    (["export", "nowhere"], "nowhere is no run folder"),
+    (["export", "nowhere", "--out", "x.pt"], "--out: x.pt does not end in .onnx, as onnx does"),
+    (["push", "nowhere"], "gan push: name the run and its place, as in gan push runs/digits-001"),
+    (["push", "nowhere", "me/x"], "nowhere does not exist"),
+    (["runs"], "runs is no folder; name the one that holds the runs"),
+    (["runs", "."], "there is no run in ."),
+    (["compare", "nowhere"], "gan compare: name two runs or more"),
+    (["compare", "nowhere", "there"], "nowhere is no run folder"),
 ]  # fmt: skip
 
 

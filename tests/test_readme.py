@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 import gan
-from gan.flags import Resume, Sample, Train, parse
+from gan import flags
+from gan.cli import COMMANDS as VERBS
+from gan.commands.console import leading
+from gan.data_config import DataConfig
+from gan.flags import parse
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.M | re.S)
-COMMANDS = sorted(set(re.findall(r"\bgan ((?:train|resume|sample) [^`\n]+)", README)))
+COMMANDS = sorted(set(re.findall(rf"\bgan ((?:{'|'.join(VERBS)}) [^`\n]+)", README)))
 PYTHON = [text for language, text in BLOCKS if language == "python"]
 
 
@@ -58,14 +62,17 @@ def test_the_tree_shows_every_file_of_the_package():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_understood(command):
-    verb, first, *words = shlex.split(command, comments=True)
+    verb, *words = shlex.split(command, comments=True)
+    plain = leading(words)
+    real = DataConfig()
     kind, default = {
-        "train": (Train, lambda: Train(gan.preset_config(first))),
-        "resume": (Resume, lambda: Resume(gan.Config())),
-        "sample": (Sample, Sample),
-    }[verb]
+        "train": (flags.Train, lambda: flags.Train(gan.preset_config(plain[0]))),
+        "resume": (flags.Resume, lambda: flags.Resume(gan.Config())),
+        "data": (flags.Data, lambda: flags.Data(real)),
+        "evaluate": (flags.Evaluate, lambda: flags.Evaluate(real)),
+    }.get(verb, (getattr(flags, verb.title()), getattr(flags, verb.title())))
     parse(kind, [word for word in words if word != "--help"], "gan", default())
 
 
-def test_the_commands_are_found():
-    assert {command.split()[0] for command in COMMANDS} == {"train", "resume", "sample"}
+def test_every_command_is_shown():
+    assert {command.split()[0] for command in COMMANDS} == set(VERBS)
