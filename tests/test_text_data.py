@@ -168,12 +168,12 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted(opened):
     data, said = opened(GOOD + extra)
     assert everything(data) == sorted([*ALL, ("z", "b")])
     assert said[:4] == [
-        "train.csv: left out 2 rows that repeat the header (line 10, line 16)",
-        "train.csv: left out 1 rows that have more cells than the header (line 14)",
+        "train.csv: rows that repeat the header, left out: 2 (line 10, line 16)",
+        "train.csv: rows with more cells than the header, left out: 1 (line 14)",
         "train.csv: the text is in text, the class in label",
-        "train.csv: left out 2 rows without text (line 11, line 12)",
+        "train.csv: rows without text, left out: 2 (line 11, line 12)",
     ]
-    assert said[4] == "train.csv: left out 1 rows without label (line 13)"
+    assert said[4] == "train.csv: rows without label, left out: 1 (line 13)"
 
 
 def test_a_file_without_header(opened):

@@ -53,7 +53,7 @@ class TextConfig:
     """Every dropout of the model; None: the model's own."""
 
     epochs: int | None = None
-    """Passes over the training texts; None: 3, or 6 for the small model."""
+    """Passes over the training texts; None: 3, or 4 for the small model."""
     max_steps: int | None = None
     """Stop after so many updates instead."""
     batch_size: int = 32
@@ -127,7 +127,7 @@ class TextConfig:
         small = self.small or (self.model is None and embedded)
         defaults: dict[str, Any] = {"model": "distilbert-base-cased", "epochs": 3, "lr": 2e-5}
         if small:
-            defaults = {"model": SMALL, "epochs": 6, "lr": 1e-3, "max_length": 64}
+            defaults = {"model": SMALL, "epochs": 4, "lr": 1e-3, "max_length": 64}
         changes |= {name: value for name, value in defaults.items() if getattr(self, name) is None}
         return dataclasses.replace(self, **changes)
 

@@ -19,7 +19,7 @@ from gan.errors import ConfigError, DataError
 from gan.text.config import EMBEDDED, TextConfig
 from gan.text.docs import python_docs
 from gan.text.hub import hub_tables
-from gan.text.table import Table, read_table, some
+from gan.text.table import Table, read_table, say_left_out, some
 
 _PAIRS = (("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"))
 _TEXT_NAMES = ("text", "sentence", "content", "message", "review", "body", "tweet", "comment")
@@ -287,15 +287,8 @@ def _labelled(table: Table, columns: Sequence[str], label: str) -> list[_Row]:
             unlabelled.append(place)
         else:
             rows.append(row)
-    for places, what in ((empty, "text"), (unlabelled, label)):
-        if places:
-            _log.warning(
-                "%s: left out %d rows without %s (%s)",
-                table.source,
-                len(places),
-                what,
-                some(places),
-            )
+    say_left_out(table.source, "without text", empty)
+    say_left_out(table.source, f"without {label}", unlabelled)
     if not rows:
         raise DataError(f"{table.source}: no row has both a text and a {label}")
     return rows

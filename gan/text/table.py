@@ -89,6 +89,18 @@ def some(places: Sequence[str]) -> str:
     return ", ".join(places[:3]) + more
 
 
+def say_left_out(source: str, which: str, places: Sequence[str]) -> None:
+    """Log what is not used, if there is any.
+
+    Args:
+        source: file.
+        which: what is wrong with the rows.
+        places: where they are.
+    """
+    if places:
+        _log.warning("%s: rows %s, left out: %d (%s)", source, which, len(places), some(places))
+
+
 def _decode(path: Path, encoding: str | None) -> str:
     try:
         data = path.read_bytes()
@@ -152,12 +164,8 @@ def _delimited(path: Path, text: str) -> Table:
     ragged = [
         f"line {line}" for line, cells in body if any(cell.strip() for cell in cells[len(header) :])
     ]
-    for places, what in (
-        (repeated, "repeat the header"),
-        (ragged, "have more cells than the header"),
-    ):
-        if places:
-            _log.warning("%s: left out %d rows that %s (%s)", path, len(places), what, some(places))
+    say_left_out(str(path), "that repeat the header", repeated)
+    say_left_out(str(path), "with more cells than the header", ragged)
     left_out = {*repeated, *ragged}
     kept = [(f"line {line}", cells) for line, cells in body if f"line {line}" not in left_out]
     return Table(
