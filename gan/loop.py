@@ -20,7 +20,7 @@ from gan.errors import DivergenceError, GanError
 from gan.guard import Guard, stop_signals
 from gan.optimizers import set_beta2
 from gan.report import Reporter
-from gan.results import keep_best
+from gan.results import check_evaluations, keep_best
 from gan.run import Run, build
 from gan.state import checkpoints, restore, roll_back, save
 from gan.steps import MicroBatch, discriminator_step, generator_step
@@ -112,8 +112,10 @@ def start(run: Run) -> None:
         run: a run at step 0.
 
     Raises:
-        GanError: the folder cannot be made, or there is a run in it.
+        GanError: the folder cannot be made, there is a run in it, or the run cannot be evaluated
+            as it asks for.
     """
+    check_evaluations(run)
     answer: list[tuple[Path | None, str]] = [(None, "")]
     if run.accelerator.is_main_process:
         try:

@@ -28,6 +28,13 @@ _NEAREST_SAMPLES = 16
 _NEAREST_VALUES = 2**26
 """Neighbours are looked for in data of at most so many values, which takes less than a second."""
 
+_NO_HPARAMS = {
+    *("version", "name", "runs_dir", "data_root", "cache", "cache_limit", "skip_unreadable"),
+    *("num_workers", "log_every", "sample_every", "sample_num", "save_every", "keep"),
+    *("evaluate_every", "evaluate_features", "evaluate_num", "on_divergence", "max_rollbacks"),
+}
+"""Options that decide nothing about the generator: runs are not compared by them."""
+
 
 class Reporter:
     """Shows a run. On processes other than the main one it shows nothing, but takes part."""
@@ -67,7 +74,8 @@ class Reporter:
             options = run.config.to_dict()
             text = yaml.safe_dump(options, sort_keys=False)
             self._tracker.text("config", f"```yaml\n{text}```")
-            self._tracker.hparams(serial.flatten(options))
+            plain = serial.flatten(options).items()
+            self._tracker.hparams({name: value for name, value in plain if name not in _NO_HPARAMS})
             self._picture("real", real[: run.config.sample_num])
         self._clock = time.perf_counter(), run.images_seen
         return self
@@ -119,7 +127,9 @@ class Reporter:
                 values[f"skipped/{player.name}"] = player.skipped
                 self._health.after_updates(player.name, player.updates, player.skipped)
         values["ema/half_life"] = run.ema.half_life_at(run.images_seen, run.total_images)
-        for penalty in run.config.penalties:
+        if run.config.augment != "none":
+            values["augment/strength"] = run.augment.strength
+        for penalty in (*run.config.penalties, *run.config.generator_penalties):
             values[f"weight/{penalty.name}"] = run.penalty_weight(penalty)
         values["time/images_per_second"] = speed
         if self._main:
@@ -132,7 +142,7 @@ class Reporter:
         if not self._main:
             return
         run = self._run
-        with self._pause():
+        with self._pause("sampling"):
             samples = sampling.sample(run.ema.module, range(run.config.sample_num))
             self._picture("ema", samples)
             values = {"samples/variety": self._health.after_samples(samples)}
@@ -153,7 +163,7 @@ class Reporter:
             The evaluation where no step before was better, else None.
         """
         assert self._evaluations is not None, "the run has no evaluate_every"
-        with self._pause():
+        with self._pause("evaluation"):
             entry, better = self._evaluations(self._run)
             values = {f"metrics/{name}": value for name, value in entry["values"].items()}
             self._tracker.scalars(values, self._run.step)
@@ -179,11 +189,13 @@ class Reporter:
         self._run.accelerator.wait_for_everyone()
 
     @contextmanager
-    def _pause(self) -> Iterator[None]:
-        """What happens inside is no part of the training's speed."""
+    def _pause(self, what: str) -> Iterator[None]:
+        """What happens inside is no part of the training's speed, but has a curve of its own."""
         started = time.perf_counter()
         yield
-        self._clock = self._clock[0] + time.perf_counter() - started, self._clock[1]
+        seconds = time.perf_counter() - started
+        self._tracker.scalars({f"time/{what}": seconds}, self._run.step)
+        self._clock = self._clock[0] + seconds, self._clock[1]
 
     def _show(self, tag: str, picture: torch.Tensor) -> None:
         self._tracker.image(tag, picture, self._run.step)

@@ -12,6 +12,7 @@ import platform
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from gan.config import Config
 from gan.data import ImageData, open_data
 from gan.data.cache import cache_folder
 from gan.data_config import DataConfig
-from gan.errors import CheckpointError, DataError, GanError
+from gan.errors import CheckpointError, ConfigError, DataError, GanError
 from gan.export import generator_config, load_generator
 from gan.metrics import evaluate, open_features, record
 from gan.networks import build_generator
@@ -34,6 +35,8 @@ from gan.state import checkpoints, saved_config
 
 METRICS = ("fid", "precision", "recall")
 """What an evaluation during training measures."""
+_LENGTHS = {"self": 96, "inception": 2048, "vgg16": 4096, "dinov2": 1024, "clip": 512}
+"""Numbers in a feature vector: fid needs more images than that."""
 CHOSEN_BY = "fid"
 """What decides the best checkpoint: lower is better."""
 
@@ -114,6 +117,31 @@ def is_running(folder: Path) -> bool:
         )
     except (OSError, ValueError, psutil.Error):
         return False
+
+
+def check_evaluations(run: Run) -> None:
+    """Refuse evaluations during training that cannot be, before anything is made.
+
+    Args:
+        run: a run, which may have no folder yet.
+
+    Raises:
+        ConfigError: there are too few images, or a package is missing.
+    """
+    config, count = run.config, len(run.data)
+    if config.evaluate_every is None:
+        return
+    if find_spec("torch_fidelity") is None:
+        raise ConfigError(
+            "evaluate_every: evaluations need torch-fidelity: pip install 'gan-toolkit[metrics]'"
+        )
+    images = len(run.data.shape) == 3
+    needed = _LENGTHS.get(config.evaluate_features.partition(":")[0], 50) + 1 if images else 50
+    if min(config.evaluate_num, count) < needed:
+        raise ConfigError(
+            f"evaluate_num: an evaluation with features {config.evaluate_features} needs at least "
+            f"{needed} samples and as many real images; there are {config.evaluate_num} and {count}"
+        )
 
 
 class Evaluations:

@@ -44,7 +44,8 @@ SCALARS = {
     "time/images_per_second",
 }
 IMAGES = {"samples/real", "samples/ema", "samples/interpolation", "samples/nearest"}
-METRICS = {"metrics/fid", "metrics/precision", "metrics/recall"}
+SAMPLED = {"samples/variety", "time/sampling"}
+METRICS = {"metrics/fid", "metrics/precision", "metrics/recall", "time/evaluation"}
 PENALISED = {"penalty_share/discriminator"}
 HELD_OUT = {"logits/held_out", "accuracy/held_out"}
 
@@ -122,7 +123,7 @@ def test_tensorboard_holds_exactly_the_documented_tags(
     folder = gan.train(tiny(tmp_path, **options))
     read = events(folder)
     tags = read.Tags()
-    assert set(tags["scalars"]) == SCALARS | more | {"samples/variety"}
+    assert set(tags["scalars"]) == SCALARS | more | SAMPLED
     assert set(tags["images"]) == IMAGES
     assert tags["tensors"] == ["config/text_summary"]
     assert read.SummaryMetadata("_hparams_/session_start_info").plugin_data.plugin_name == "hparams"
@@ -135,9 +136,42 @@ def test_tensorboard_holds_exactly_the_documented_tags(
     assert [path for path in folder.rglob("events.out.*") if path.parent != folder] == []
 
 
+def test_the_strength_of_augmentation_and_the_generators_terms_are_logged(tmp_path: Path) -> None:
+    options = {
+        "data": "fake:64",
+        "conditional": False,
+        "resolution": "16",
+        "augment": "diffaugment",
+        "augment_strength": "0..1",
+        "penalties": ["lecam"],
+        "generator_penalties": ["path-length=3/2", "feature-matching=0.5"],
+        "log_every": 1,
+    }
+    read = events(gan.train(tiny(tmp_path, **options)))
+    strength = [event.value for event in read.Scalars("augment/strength")]
+    torch.testing.assert_close(strength, [i / 6 for i in range(6)])
+    for tag, value in (("path-length", 3.0), ("feature-matching", 0.5), ("lecam", 0.3)):
+        assert [event.value for event in read.Scalars(f"weight/{tag}")] == pytest.approx(
+            [value] * 6
+        )
+        assert len(read.Scalars(f"penalty/{tag}")) == 6
+
+
+def test_weights_are_clipped_after_every_update(tmp_path: Path) -> None:
+    run = build(tiny(tmp_path, loss="wasserstein", discriminator={"clip_weights": 0.01}))
+    train_step(run)
+    assert all(p.abs().max() <= 0.01 for p in run.discriminator.raw.parameters())
+    assert any(p.abs().max() > 0.01 for p in run.generator.raw.parameters())
+
+
+def test_augmentation_of_points_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="augment: ring is no set of images"):
+        build(tiny(tmp_path, "ring", augment="ada"))
+
+
 def test_the_readme_lists_exactly_the_documented_tags() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    documented = SCALARS | IMAGES | METRICS | PENALISED | HELD_OUT
+    documented = SCALARS | IMAGES | SAMPLED | METRICS | PENALISED | HELD_OUT
     tags = {tag for tag in documented if f"`{tag}`" not in readme}
     assert not tags
 

@@ -20,7 +20,7 @@ import gan
 from gan import results
 from gan.checkpoint import newest_checkpoint
 from gan.data_config import DataConfig
-from gan.errors import CheckpointError
+from gan.errors import CheckpointError, ConfigError
 from gan.loop import fit, start
 from gan.results import (
     Evaluations,
@@ -74,6 +74,32 @@ def test_evaluations_are_noted_with_their_conditions_and_change_no_weight(tmp_pa
     ] == [(each["step"], each["values"]["fid"]) for each in noted]
     mine, theirs = weights(folder), weights(plain)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"evaluate_num": 96},
+            "features self needs at least 97 samples .*; there are 96 and 1797$",
+        ),
+        ({"evaluate_features": "inception"}, "inception needs at least 2049 .* 2000 and 1797$"),
+        ({"data": "fake:90", "conditional": False}, "at least 97 .*; there are 2000 and 90$"),
+    ],
+)
+def test_an_evaluation_of_too_few_images_is_refused_before_anything_is_made(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^evaluate_num: an evaluation .*{message}"):
+        gan.train(tiny(tmp_path / "runs", evaluate_every=2, **options))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_points_are_evaluated_too(tmp_path: Path) -> None:
+    folder = gan.train(tiny(tmp_path, "ring", evaluate_every=6, evaluate_num=100, penalties=[]))
+    (noted,) = evaluations(folder)
+    assert noted["features"] == "points"
+    assert noted["values"]["fid"] > 0
 
 
 def test_a_run_is_evaluated_at_its_end_also_where_none_is_due(tmp_path: Path) -> None:
