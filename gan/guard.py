@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gan.errors import DivergenceError
+from gan.penalties import GENERATOR_PENALTIES
 from gan.run import Run
 
 
@@ -137,6 +138,7 @@ def _describe(wrong: Mapping[str, float]) -> str:
     for tag, value in wrong.items():
         quantity, name = tag.split("/")
         network = networks.get(quantity, name)
+        network = "generator" if name in GENERATOR_PENALTIES else network
         what = {"grad_norm": "gradient", "loss": "loss"}.get(quantity, f"{quantity} ({name})")
         parts.append(f"the {network}'s {what} is {value}")
     return "; ".join(parts)

@@ -65,6 +65,7 @@ def train_step(run: Run) -> dict[str, Tensor]:
             run.discriminator.optimizer,
             config.discriminator.beta2.at(run.images_seen, run.total_images),
         )
+        run.augment.follow(run.images_seen, run.total_images)
         scalars = discriminator_step(
             accelerator,
             run.generator,
@@ -72,16 +73,27 @@ def train_step(run: Run) -> dict[str, Tensor]:
             batches,
             run.loss,
             penalties=run.due_penalties(),
+            augment=run.augment,
         )
-        run.images_seen += run.images_per_update
+        run.after_discriminator(scalars)
 
     batches = _window(run, reals, "generator")
     set_beta2(run.generator.optimizer, config.generator.beta2.at(run.images_seen, run.total_images))
     updates = run.generator.updates
-    scalars |= generator_step(accelerator, run.generator, run.discriminator, batches, run.loss)
+    scalars |= generator_step(
+        accelerator,
+        run.generator,
+        run.discriminator,
+        batches,
+        run.loss,
+        penalties=run.due_generator_penalties(),
+        augment=run.augment,
+    )
+    run.after_generator(scalars)
 
     if run.generator.updates > updates:  # not where fp16 skipped the update
         run.ema.update(run.generator.raw, run.images_seen, run.total_images)
+        run.power_ema.update(run.generator.raw, run.images_seen)
 
     run.step += 1
     return scalars

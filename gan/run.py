@@ -5,18 +5,21 @@ The one `accelerator.prepare(...)` of the project's GANs is here.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, set_seed
+from accelerate.utils import set_seed
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from gan.augment import Augmentation
 from gan.chance import generator_for
 from gan.config import Config, Penalty
 from gan.data import ImageData, open_data
@@ -24,16 +27,21 @@ from gan.data.stream import EndlessBatches, Stream, data_loader
 from gan.ema import EMA
 from gan.errors import ConfigError, GanError
 from gan.losses import LOSSES, AdversarialLoss
-from gan.network_config import OWN_FLAGS, NetworkConfig, Option
-from gan.networks import build_discriminator, build_generator, check_shape, read_options
-from gan.optimizers import build_optimizer, schedule_lr
-from gan.penalties import PENALTIES
-from gan.player import Player, check_accelerator
+from gan.networks import check_shape
+from gan.optimizers import schedule_lr
+from gan.parts import accelerator_for, augmentation_for, networks_for, optimizer_for
+from gan.penalties import GENERATOR_PENALTIES, PENALTIES, Scores
+from gan.player import Player
+from gan.power_ema import PowerEMA
 from gan.presets import PRESETS, preset_config
+from gan.regularizers import Remembering, clip_weights
 from gan.schedules import Schedule
 from gan.steps import Penalties
 
 _log = logging.getLogger(__name__)
+_ROWS = {**PENALTIES, **GENERATOR_PENALTIES}
+_FEW = 2000
+"""Real images below which a discriminator soon knows them by heart."""
 
 
 @dataclass
@@ -50,6 +58,9 @@ class Run:
         stream: real batches, for ever.
         loss: the adversarial loss.
         generator_options: what the generator's family was built with.
+        augment: what the discriminator's images go through, and how strongly.
+        power_ema: averages of other widths, if asked for.
+        terms: the penalties of both networks by name; those that remember are this run's own.
         step: completed steps, that is, attempted generator updates.
         images_seen: real images shown to the discriminator, on all processes.
         rollbacks: how often the run went back to a checkpoint after a divergence.
@@ -66,6 +77,9 @@ class Run:
     stream: Stream
     loss: AdversarialLoss
     generator_options: dict[str, Any]
+    augment: Augmentation
+    power_ema: PowerEMA
+    terms: dict[str, Callable[[Scores], Tensor]]
 
     step: int = 0
     images_seen: int = 0
@@ -105,19 +119,56 @@ class Run:
         Returns:
             The weight; gamma for r1 and r2 without a weight of their own.
         """
-        default = PENALTIES[penalty.name].default_weight
+        default = _ROWS[penalty.name].default_weight
         schedule = penalty.weight or (self.config.gamma if default is None else Schedule(default))
         return schedule.at(self.images_seen, self.total_images)
 
     def due_penalties(self) -> Penalties:
         """Penalties of the coming discriminator update, with lazy ones weighted up."""
-        update = self.discriminator.updates + self.discriminator.skipped
+        return self._due(self.config.penalties, self.discriminator)
+
+    def due_generator_penalties(self) -> Penalties:
+        """Penalties of the coming generator update, with lazy ones weighted up."""
+        return self._due(self.config.generator_penalties, self.generator)
+
+    def _due(self, penalties: tuple[Penalty, ...], player: Player) -> Penalties:
+        update = player.updates + player.skipped
         return {
-            penalty.name: (row.scale * self.penalty_weight(penalty) * penalty.every, row.term)
-            for penalty in self.config.penalties
-            for row in [PENALTIES[penalty.name]]
-            if update % penalty.every == 0
+            each.name: (
+                _ROWS[each.name].scale * self.penalty_weight(each) * each.every,
+                self.terms[each.name],
+            )
+            for each in penalties
+            if update % each.every == 0
         }
+
+    def after_discriminator(self, scalars: dict[str, Tensor]) -> None:
+        """Count the images of an update, and let follow from it what does. Every process calls it.
+
+        Args:
+            scalars: of this process's update.
+        """
+        self.images_seen += self.images_per_update
+        if self.augment.schedule is None:
+            sign = self.accelerator.reduce(scalars["sign/real"], "mean")
+            self.augment.adapt(sign, self.images_per_update)
+        if (limit := self.config.discriminator.clip_weights) is not None:
+            clip_weights(self.discriminator.raw, limit)
+        self._remember(self.config.penalties, scalars)
+
+    def after_generator(self, scalars: dict[str, Tensor]) -> None:
+        """Let follow from an update of the generator what does. Every process calls it.
+
+        Args:
+            scalars: of this process's update.
+        """
+        self._remember(self.config.generator_penalties, scalars)
+
+    def _remember(self, penalties: tuple[Penalty, ...], scalars: dict[str, Tensor]) -> None:
+        for each in penalties:
+            term = self.terms[each.name]
+            if isinstance(term, Remembering):
+                term.after_update(scalars, lambda x: self.accelerator.reduce(x, "mean"))
 
 
 def build(config: Config) -> Run:
@@ -134,27 +185,14 @@ def build(config: Config) -> Run:
         DataError: the data cannot be used.
     """
     config.check()
-    accelerator = _accelerator(config)
+    accelerator = accelerator_for(config)
     with accelerator.main_process_first():  # one process downloads or prepares, the others find it
         data = open_data(config.data, **config.opening())
     config = _resolve(config, data, accelerator)
     num_classes = data.num_classes if config.conditional else 0
 
     set_seed(config.seed)  # the same initial weights on every process
-    generator_options: dict[str, Any] = {
-        "z_dim": config.generator.z_dim,
-        "num_classes": num_classes,
-        **_options("generator", config.generator),
-    }
-    generator: nn.Module = build_generator(
-        config.generator.architecture, data.shape, **generator_options
-    )
-    discriminator: nn.Module = build_discriminator(
-        config.discriminator.architecture,
-        data.shape,
-        num_classes=num_classes,
-        **_options("discriminator", config.discriminator),
-    )
+    generator, discriminator, generator_options = networks_for(config, data.shape, num_classes)
     _check_networks(config, generator, discriminator)
     if accelerator.num_processes > 1 and config.sync_batch_norm:
         convert = nn.SyncBatchNorm.convert_sync_batchnorm
@@ -165,8 +203,8 @@ def build(config: Config) -> Run:
 
     images_per_update = config.images_per_process * accelerator.num_processes
     total_images = config.steps * config.n_critic * images_per_update
-    g_optimizer = _optimizer("generator", config.generator, generator)
-    d_optimizer = _optimizer("discriminator", config.discriminator, discriminator)
+    g_optimizer = optimizer_for("generator", config.generator, generator)
+    d_optimizer = optimizer_for("discriminator", config.discriminator, discriminator)
     g_scheduler = schedule_lr(
         g_optimizer, config.generator.lr, config.n_critic * images_per_update, total_images
     )
@@ -217,21 +255,13 @@ def build(config: Config) -> Run:
         ),
         loss=LOSSES[config.loss],
         generator_options=generator_options,
+        augment=augmentation_for(config),
+        power_ema=PowerEMA(g_player.raw, config.ema_widths),
+        terms={
+            each.name: copy.deepcopy(_ROWS[each.name].term)
+            for each in (*config.penalties, *config.generator_penalties)
+        },
     )
-
-
-def _accelerator(config: Config) -> Accelerator:
-    accelerator = Accelerator(
-        # Unless told of the CPU, Accelerate trains one copy a process there, all unaware.
-        cpu=not torch.accelerator.is_available(),
-        mixed_precision=config.mixed_precision,
-        gradient_accumulation_steps=config.gradient_accumulation_steps,
-        step_scheduler_with_optimizer=False,  # a scheduler's unit is an update of its own network
-        dynamo_backend="inductor" if config.compile else None,
-        kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
-    )
-    check_accelerator(accelerator)
-    return accelerator
 
 
 def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Config:
@@ -253,8 +283,12 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
             problems.append(f"batch_size: {batch}; use a smaller batch_size")
         else:
             _log.warning("batch_size: %s, so images repeat within a batch", batch)
-    if config.horizontal_flip and len(data.shape) != 3:
-        problems.append(f"horizontal_flip: {config.data} is no set of images")
+    for name, asked in (
+        ("horizontal_flip", config.horizontal_flip),
+        ("augment", config.augment != "none"),
+    ):
+        if asked and len(data.shape) != 3:
+            problems.append(f"{name}: {config.data} is no set of images")
     for network in (config.generator, config.discriminator):
         try:
             check_shape(network.architecture, data.shape)
@@ -274,6 +308,9 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
         _log.info("%s", note)
     if data.num_classes and not config.conditional:
         _log.info("%s has %d classes; unused without --conditional", config.data, data.num_classes)
+    pictures = len(data.shape) == 3 and min(data.shape[1:]) >= 16
+    if pictures and len(data) < _FEW and config.augment == "none":
+        _log.info("%d images are few: they may be learned by heart; see --augment", len(data))
     if config.sync_batch_norm and accelerator.num_processes == 1:
         _log.warning("sync_batch_norm does nothing in one process")
     if len(data.shape) == 3:
@@ -305,26 +342,3 @@ def _check_networks(config: Config, generator: nn.Module, discriminator: nn.Modu
             f"discriminator: it ends in {type(last).__name__}, but the losses take unbounded "
             "logits; remove that layer"
         )
-
-
-def _options(role: str, network: NetworkConfig) -> dict[str, Any]:
-    """What the family is asked for; what is None stays the family's own."""
-    values = {name: getattr(network, name) for name in OWN_FLAGS}
-    asked = {name: value for name, value in values.items() if value is not None}
-    return asked | read_options(role, network.architecture, _words(network.options))
-
-
-def _words(options: tuple[Option, ...]) -> dict[str, str]:
-    return {option.name: option.value for option in options}
-
-
-def _optimizer(role: str, network: NetworkConfig, module: nn.Module) -> torch.optim.Optimizer:
-    return build_optimizer(
-        network.optimizer,
-        module.parameters(),
-        lr=max(network.lr.values),
-        betas=(network.beta1, network.beta2.start),
-        weight_decay=network.weight_decay,
-        extra=_words(network.optimizer_options),
-        field=f"{role}.optimizer",
-    )

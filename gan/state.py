@@ -7,15 +7,17 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from gan import power_ema
 from gan.checkpoint import Checkpoint, newest_checkpoint, remove_leftovers, save_checkpoint
 from gan.config import Config
 from gan.errors import CheckpointError, ConfigError, DivergenceError
 from gan.network_config import OWN_FLAGS
 from gan.player import Player
+from gan.regularizers import Remembering
 from gan.run import Run, build
 
 _log = logging.getLogger(__name__)
-_FIXED = ("data", "resolution", "channels", "fit", "labels", "conditional", "preset")
+_FIXED = ("data", "resolution", "channels", "fit", "labels", "conditional", "preset", "ema_widths")
 _FIXED_NETWORK = ("family", "module", *OWN_FLAGS, "options", "z_dim")
 
 
@@ -40,11 +42,15 @@ def save(run: Run) -> Path:
             "generator": run.generator.raw,
             "discriminator": run.discriminator.raw,
             "ema": run.ema.module,
+            **_power_modules(run),
         },
         states={
             "generator": run.generator.state_dict(),
             "discriminator": run.discriminator.state_dict(),
             "ema": run.ema.state_dict(),
+            "power_ema": run.power_ema.state_dict(),
+            "augment": run.augment.state_dict(),
+            "penalties": {name: term.state_dict() for name, term in _remembering(run).items()},
             "run": {
                 "step": run.step,
                 "images_seen": run.images_seen,
@@ -162,11 +168,16 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         ("generator", run.generator.raw),
         ("discriminator", run.discriminator.raw),
         ("ema", run.ema.module),
+        *_power_modules(run).items(),
     ):
         checkpoint.load_weights(role, module)
     run.generator.load_state_dict(states["generator"])
     run.discriminator.load_state_dict(states["discriminator"])
     run.ema.load_state_dict(states["ema"])
+    run.power_ema.load_state_dict(states["power_ema"])
+    run.augment.load_state_dict(states["augment"])
+    for name, term in _remembering(run).items():  # one that is new starts without memory
+        term.load_state_dict(states["penalties"].get(name, {}), run.accelerator.device)
     state = states["run"]
     run.step, run.images_seen = state["step"], state["images_seen"]
     run.rollbacks = state["rollbacks"]
@@ -174,6 +185,14 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     run.stream.seek(state["images_read"] // run.config.batch_size)
     _apply_options(run)
     checkpoint.restore_random_state(run.accelerator.process_index)
+
+
+def _power_modules(run: Run) -> dict[str, Any]:
+    return {power_ema.role(width): module for width, module in run.power_ema.modules.items()}
+
+
+def _remembering(run: Run) -> dict[str, Remembering]:
+    return {name: term for name, term in run.terms.items() if isinstance(term, Remembering)}
 
 
 def roll_back(run: Run, error: DivergenceError) -> None:

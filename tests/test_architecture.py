@@ -43,6 +43,7 @@ LISTED = {
     ("export", "hub"),
     ("penalties", "regularizers"),
     ("regularizers", "augment"),
+    ("power_ema", "checkpoint"),
     ("power_ema", "ema"),
 }
 """The imports inside one layer that the plan allows."""

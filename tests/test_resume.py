@@ -42,6 +42,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mirrored": {"horizontal_flip": True},
     "workers": {"num_workers": 2},
     "bf16": {"mixed_precision": "bf16"},
+    "adaptive augmentation": {
+        "data": "fake:64",
+        "conditional": False,
+        "resolution": "8",
+        "augment": "ada",
+        "ada_target": -0.5,
+        "ada_speed": 100,
+    },
+    "terms that remember": {
+        "penalties": ["lecam", "r1/3"],
+        "generator_penalties": ["path-length/2", "feature-matching"],
+        "gradient_accumulation_steps": 2,
+        "batch_size": 8,
+        "discriminator": {"clip_weights": 0.05},
+    },
+    "averages of several widths": {"ema_widths": [0.05, 0.2]},
     "wgan-gp": {"loss": "wasserstein", "penalties": ["wgan-gp/2"]},
     "schedules": {"generator": {"lr": "1e-3..1e-5,cosine,warmup=20%"}, "gamma": "1..0.1"},
     "dcgan": {
