@@ -98,6 +98,8 @@ class Config(DataConfig):
 
     conditional: bool = False
     """Give both networks the class labels."""
+    class_balanced: bool = False
+    """Show every class equally often, however many images it has."""
     horizontal_flip: bool = False
     """Mirror each real image with probability one half."""
     num_workers: int = 0

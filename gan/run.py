@@ -209,7 +209,8 @@ def build(config: Config) -> Run:
         g_optimizer, config.generator.lr, config.n_critic * images_per_update, total_images
     )
     d_scheduler = schedule_lr(d_optimizer, config.discriminator.lr, images_per_update, total_images)
-    order = EndlessBatches(len(data), config.batch_size, config.seed)
+    balance = data.labels if config.class_balanced else None
+    order = EndlessBatches(len(data), config.batch_size, config.seed, balance=balance)
     loader = data_loader(data, order, config.num_workers)
 
     generator, discriminator, g_optimizer, d_optimizer, g_scheduler, d_scheduler, loader = (
@@ -272,6 +273,8 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
             f"conditional: the networks need class labels, but {config.data} has none "
             f"(labels is {config.labels}); leave --conditional out, or give labels"
         )
+    if config.class_balanced and data.num_classes == 0:
+        problems.append(f"class_balanced: {config.data} has no class labels to balance")
     total = config.images_per_process * accelerator.num_processes
     if total > len(data):
         batch = (

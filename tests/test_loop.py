@@ -255,6 +255,10 @@ def test_counters_of_a_step(tmp_path: Path) -> None:
         ),
         ({"generator": {"optimizer": "Adamm"}}, "generator.optimizer: 'Adamm' is unknown; did you"),
         ({"generator": {"depth": 3}}, "generator.depth: the family mlp takes no such option"),
+        (
+            {"data": "fake:64", "conditional": False, "class_balanced": True},
+            "class_balanced: fake:",
+        ),
         ({"mixed_precision": "fp16"}, "mixed_precision: fp16 on cpu would silently run in fp32"),
         ({"data": "ring", "conditional": False, "horizontal_flip": True}, "is no set of images"),
     ],
@@ -276,6 +280,16 @@ def test_a_set_smaller_than_the_presets_own_batch_repeats_and_says_so(
     assert "= 64 images are more than the 10 of fake:10, so images repeat" in caplog.text
     train_step(run)
     assert run.images_seen == 64
+
+
+def test_classes_can_be_balanced(tmp_path: Path) -> None:
+    run = build(tiny(tmp_path, class_balanced=True, batch_size=1790))
+    _, labels = next(run.stream)
+    counts = torch.bincount(labels)
+    assert counts.max() - counts.min() <= 7
+    _, labels = next(build(tiny(tmp_path, batch_size=1790)).stream)
+    counts = torch.bincount(labels)
+    assert counts.max() - counts.min() > 7  # the digits themselves are not balanced
 
 
 def test_problems_with_the_data_are_reported_together(tmp_path: Path) -> None:
