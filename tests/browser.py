@@ -51,9 +51,15 @@ def find_chromium() -> str:
 @contextmanager
 def tensorboard(logdir: Path) -> Iterator[str]:
     """Address of a TensorBoard server of its own."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", logdir.name]
     command += ["--port", "0", "--host", "127.0.0.1", "--load_fast", "false"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        command,
+        cwd=logdir.parent,  # so that the page shows no more of its path
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert server.stderr is not None
     try:
         said = ""
