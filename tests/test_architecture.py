@@ -23,16 +23,15 @@ LAYERS = [
     {"data_config", "network_config"},
     {"config"},
     {"flags", "presets"},
-    {"augment", "chance", "losses", "networks", "optimizers", "penalties"}
-    | {"regularizers"},
-    {"card", "checkpoint", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
+    {"augment", "chance", "losses", "networks", "optimizers", "penalties"} | {"regularizers"},
+    {"card", "checkpoint", "choice", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
     | {"portable", "power_ema", "sampling", "text", "tracking"},
     {"steps"},
     {"parts"},
     {"run", "text_run"},
     {"gauges", "guard", "health", "state"},
     {"comparison", "results"},
-    {"report"},
+    {"report", "text_report"},
     {"loop", "text_classification"},
     {"commands"},
     {"__init__", "cli"},

@@ -69,8 +69,9 @@ def test_every_command_is_understood(command):
         "train": (flags.Train, lambda: flags.Train(gan.preset_config(plain[0]))),
         "resume": (flags.Resume, lambda: flags.Resume(gan.Config())),
         "data": (flags.Data, lambda: flags.Data(real)),
+        "bench": (flags.BenchData, lambda: flags.BenchData(real)),
         "evaluate": (flags.Evaluate, lambda: flags.Evaluate(real)),
-    }.get(verb, (getattr(flags, verb.title()), getattr(flags, verb.title())))
+    }.get(verb) or (getattr(flags, verb.title()), getattr(flags, verb.title()))
     parse(kind, [word for word in words if word != "--help"], "gan", default())
 
 

@@ -205,8 +205,8 @@ class _Files:
 
 def _dcgan64() -> float:
     """Images per second that DCGAN at 64x64 consumes on this machine."""
-    from gan import build
     from gan.loop import probe
+    from gan.run import build
 
     options = {"data": "fake:256", "resolution": "64", "batch_size": 64}
     run = build(Config.from_dict(options))
