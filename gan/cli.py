@@ -59,7 +59,7 @@ def _help() -> str:
         for name, command in COMMANDS.items()
         for words, text in command.usage
     )
-    presets = "\n".join(f"  {name:<16}{preset.summary}" for name, preset in PRESETS.items())
+    presets = "\n".join(f"  {name:<28}{preset.summary}" for name, preset in PRESETS.items())
     return f"""\
 usage: gan COMMAND [ARGUMENTS]
 

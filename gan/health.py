@@ -29,12 +29,22 @@ class Health:
     PATIENCE_UPDATES = 200
     """Updates to try before judging that share."""
 
-    def __init__(self, real: Tensor) -> None:
+    DOMINATES = 0.5
+    """Share of the discriminator's loss above which its penalties are most of what it learns."""
+    NEGLIGIBLE = 1e-4
+    """Share below which they cannot hold back a discriminator that tells nearly all apart."""
+    NEARLY_ALL = 1.9
+    """As `PINNED`, for that."""
+
+    def __init__(self, real: Tensor, suggested_gamma: float | None = None) -> None:
         """Measure the data's variety.
 
         Args:
             real: some real examples in [-1, 1], shape (n, ...).
+            suggested_gamma: what the rule for the resolution and the batch gives, for messages.
         """
+        self._suggested_gamma = suggested_gamma
+        self._heavy = self._light = 0
         self._real_variety = variety(real)
         self._largest = 0.0
         self._points = self._grids = 0
@@ -57,6 +67,33 @@ class Health:
                 f"gradient has fallen to {gradient:.1e}, from {self._largest:.1e}; try a larger "
                 "gamma or a penalty (--penalties r1 r2), the relativistic loss, or a smaller "
                 "--discriminator.lr"
+            )
+        self._look_at_penalties(values)
+
+    def _look_at_penalties(self, values: Mapping[str, float]) -> None:
+        gammas = [values[tag] for tag in ("weight/r1", "weight/r2") if tag in values]
+        share = values.get("penalty_share/discriminator")
+        if share is None or not gammas:
+            return
+        told_apart = values["sign/real"] - values["sign/fake"] > self.NEARLY_ALL
+        self._heavy = self._heavy + 1 if share > self.DOMINATES else 0
+        self._light = self._light + 1 if share < self.NEGLIGIBLE and told_apart else 0
+        gamma = max(gammas)
+        rule = (
+            ""
+            if self._suggested_gamma is None
+            else (f" (a rule for this size and batch starts at {self._suggested_gamma:g})")
+        )
+        if self._heavy >= self.PATIENCE:
+            self._say(
+                f"gamma {gamma:g} is too large: the penalties are {share:.0%} of the "
+                f"discriminator's loss, so it hardly learns; try --gamma {gamma / 10:g}{rule}"
+            )
+        if self._light >= self.PATIENCE:
+            self._say(
+                f"gamma {gamma:g} is too small: the penalties are {share:.2%} of the "
+                "discriminator's loss, and it tells nearly every image apart; "
+                f"try --gamma {10 * gamma:g}{rule}"
             )
 
     def after_updates(self, name: str, updates: int, skipped: int) -> None:

@@ -14,11 +14,15 @@ from gan.errors import ConfigError
 
 
 class Preset(NamedTuple):
-    """One row of the table: a sentence, where it comes from, and its options."""
+    """One row of the table: a sentence, where it comes from, its options, and what was measured.
+
+    What was measured is in examples/results/README.md with all that belongs to it.
+    """
 
     summary: str
     source: str
     options: dict[str, Any]
+    measured: str = "not run here"
 
 
 _RPGAN: dict[str, Any] = {
@@ -33,6 +37,85 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     for key, value in changes.items():
         merged[key] = _merge(base.get(key, {}), value) if isinstance(value, dict) else value
     return merged
+
+
+_SNGAN = Preset(
+    "colour photographs 32x32; one GPU, half a day",
+    "SNGAN: Miyato et al. 2018, arXiv 1802.05957, appendix B, with the average of our own",
+    {
+        "data": "cifar10",
+        "loss": "hinge",
+        "n_critic": 5,
+        "steps": 100_000,
+        "generator": {
+            "family": "resnet",
+            "z_dim": 128,
+            "width": 256,
+            "max_width": 256,
+            "lr": "0.0002..0",
+            "beta1": 0.0,
+            "beta2": 0.9,
+        },
+        "discriminator": {
+            "family": "resnet",
+            "width": 128,
+            "max_width": 128,
+            "norm": "spectral",
+            "options": ["flat=2"],
+            "lr": "0.0002..0",
+            "beta1": 0.0,
+            "beta2": 0.9,
+        },
+    },
+)
+
+_R3GAN_SOURCE = (
+    "R3GAN: Huang et al. 2024, arXiv 2501.05441, as published for 8 processes (with one: "
+    "--gradient_accumulation_steps 8), but bf16 in all layers"
+)
+
+
+def _r3gan(options: dict[str, Any], width: int) -> dict[str, Any]:
+    """The published settings that do not depend on the data."""
+    network = {
+        "family": "r3gan",
+        "width": width,
+        "lr": "0.0002..0.00005,cosine,to=20M",
+        "beta1": 0.0,
+        "beta2": "0.9..0.99,cosine,to=20M",
+    }
+    base = {
+        "loss": "relativistic",
+        "penalties": ["r1", "r2"],
+        "augment": "r3gan",
+        "horizontal_flip": True,
+        "mixed_precision": "bf16",
+        "channels_last": True,
+        "ema_rampup": None,
+        "generator": {**network, "z_dim": 64},
+        "discriminator": network,
+    }
+    return _merge(base, options)
+
+
+def _stylegan2(options: dict[str, Any], width: int, mapping_layers: int) -> dict[str, Any]:
+    """The published settings that do not depend on the size.
+
+    The paper takes each lazy penalty in an update of its own and makes lr and betas smaller for
+    that; here it is a part of an ordinary update, so they stay as they are.
+    """
+    network = {"family": "stylegan2", "width": width, "lr": 0.0025, "beta1": 0.0, "beta2": 0.99}
+    base = {
+        "data": "path/to/pictures",
+        "loss": "non-saturating",
+        "penalties": ["r1/16"],
+        "augment": "ada",
+        "horizontal_flip": True,
+        "channels_last": True,
+        "generator": {**network, "z_dim": 512, "options": [f"mapping_layers={mapping_layers}"]},
+        "discriminator": network,
+    }
+    return _merge(base, options)
 
 
 PRESETS: dict[str, Preset] = {
@@ -63,21 +146,46 @@ PRESETS: dict[str, Preset] = {
                 "data": "fashion-mnist",
                 "conditional": True,
                 "penalties": ["r1/8", "r2/8"],
-                "gamma": 0.3,
-                "steps": 18_000,
+                "gamma": "0.2..0.02,cosine",
+                "steps": 10_000,
                 "sample_num": 80,
+                "channels_last": True,
+                "generator": {
+                    "z_dim": 64,
+                    "width": 32,
+                    "hidden": [256],
+                    "lr": "0.001..0.0001,from=60%",
+                },
+                "discriminator": {
+                    "width": 32,
+                    "hidden": [256],
+                    "norm": "none",
+                    "lr": "0.001..0.0001,from=60%",
+                },
+            },
+        ),
+    ),
+    "fashion-mnist-unconditional": Preset(
+        "garments 28x28, without labels, on a laptop in four minutes",
+        "RpGAN + R1 + R2: Huang et al. 2024, arXiv 2501.05441",
+        _merge(
+            _RPGAN,
+            {
+                "data": "fashion-mnist",
+                "penalties": ["r1/8", "r2/8"],
+                "gamma": 0.1,
+                "steps": 8000,
                 "channels_last": True,
                 "generator": {
                     "z_dim": 64,
                     "width": 16,
                     "hidden": [256],
-                    "lr": "0.002..0.0002,from=60%",
+                    "lr": "0.001..0.0001,from=50%",
                 },
                 "discriminator": {
-                    "width": 16,
-                    "hidden": [256],
-                    "norm": "none",
-                    "lr": "0.002..0.0002,from=60%",
+                    "family": "mlp",
+                    "hidden": [512, 256],
+                    "lr": "0.001..0.0001,from=50%",
                 },
             },
         ),
@@ -94,16 +202,119 @@ PRESETS: dict[str, Preset] = {
             "discriminator": {"width": 64},
         },
     ),
-    "cifar10": Preset(
-        "colour photographs 32x32",
-        "DCGAN with spectral norm and hinge loss: Miyato et al. 2018, arXiv 1802.05957",
-        {
-            "data": "cifar10",
-            "loss": "hinge",
-            "steps": 100_000,
-            "generator": {"z_dim": 128, "width": 64, "beta1": 0.0, "beta2": 0.9},
-            "discriminator": {"width": 64, "norm": "spectral", "beta1": 0.0, "beta2": 0.9},
-        },
+    "cifar10": _SNGAN,
+    "sngan-cifar10": _SNGAN,
+    "r3gan-cifar10": Preset(
+        "colour photographs 32x32, by class, at the state of the art; 8 processes, days",
+        f"{_R3GAN_SOURCE}; 250M images in all",
+        _r3gan(
+            {
+                "data": "cifar10",
+                "conditional": True,
+                "batch_size": 64,
+                "steps": 488_281,
+                "gamma": "0.05..0.005,cosine,to=20M",
+                "augment_strength": "0..0.55,cosine,to=20M",
+                "ema_half_life": "0..5000000,cosine,to=20M",
+            },
+            width=768,
+        ),
+    ),
+    "r3gan-ffhq64": Preset(
+        "faces 64x64, for any images (--data); 8 processes, days",
+        f"{_R3GAN_SOURCE}; the length is not published",
+        _r3gan(
+            {
+                "data": "path/to/ffhq",
+                "resolution": "64",
+                "batch_size": 32,
+                "steps": 390_625,
+                "gamma": "2..0.2,cosine,to=20M",
+                "augment_strength": "0..0.3,cosine,to=20M",
+                "ema_half_life": "0..500000,cosine,to=20M",
+            },
+            width=384,
+        ),
+    ),
+    "r3gan-ffhq256": Preset(
+        "faces 256x256, for any images (--data); 8 processes, days",
+        f"{_R3GAN_SOURCE}; the length is not published",
+        _r3gan(
+            {
+                "data": "path/to/ffhq",
+                "resolution": "256",
+                "batch_size": 32,
+                "steps": 390_625,
+                "gamma": "150..15,cosine,to=20M",
+                "augment_strength": "0..0.3,cosine,to=20M",
+                "ema_half_life": "0..500000,cosine,to=20M",
+            },
+            width=96,
+        ),
+    ),
+    "stylegan2-64": Preset(
+        "any images at 64x64 (--data), few ones too; one GPU, days",
+        "Karras et al. 2020, arXiv 1912.04958 and 2006.06676, the automatic settings of the latter",
+        _stylegan2(
+            {
+                "resolution": "64",
+                "batch_size": 32,
+                "steps": 781_250,
+                "gamma": 0.0256,
+                "ema_half_life": 10_000,
+                "discriminator": {"options": ["group_size=4"]},
+            },
+            width=256,
+            mapping_layers=2,
+        ),
+    ),
+    "stylegan2-256": Preset(
+        "any images at 256x256 (--data), few ones too; 8 processes, a day and a half",
+        "Karras et al. 2020, arXiv 1912.04958 and 2006.06676, the settings for FFHQ of the latter",
+        _stylegan2(
+            {
+                "resolution": "256",
+                "batch_size": 8,
+                "steps": 390_625,
+                "gamma": 1.0,
+                "ema_half_life": 20_000,
+                "discriminator": {"options": ["group_size=8"]},
+                "generator_penalties": ["path-length/4"],
+            },
+            width=64,
+            mapping_layers=8,
+        ),
+    ),
+    "few-shot": Preset(
+        "a folder of 50 to 2,000 pictures (--data) at 64x64, on a laptop in hours",
+        "Zhao et al. 2020, arXiv 2006.10738, with the loss of arXiv 2501.05441",
+        _merge(
+            _RPGAN,
+            {
+                "data": "path/to/pictures",
+                "resolution": "64",
+                "augment": "diffaugment",
+                "penalties": ["r1/4", "r2/4"],
+                "gamma": "0.8..0.08,cosine",
+                "batch_size": 32,
+                "steps": 20_000,
+                "channels_last": True,
+                "generator": {
+                    "z_dim": 64,
+                    "width": 32,
+                    "max_width": 256,
+                    "hidden": [256],
+                    "lr": "0.001..0.0001,from=60%",
+                },
+                "discriminator": {
+                    "width": 32,
+                    "max_width": 256,
+                    "hidden": [256],
+                    "norm": "none",
+                    "lr": "0.001..0.0001,from=60%",
+                },
+            },
+        ),
     ),
     "ring": Preset(
         "eight Gaussians in the plane, in ten seconds",

@@ -15,6 +15,7 @@ import yaml
 from tqdm import tqdm
 
 from gan import sampling, serial
+from gan.choice import suggest_gamma
 from gan.export import save_generator
 from gan.gallery import interpolate, nearest_picture
 from gan.gauges import gauges, judged, some_real
@@ -64,7 +65,8 @@ class Reporter:
         )
         self._clock = time.perf_counter(), run.images_seen
         real = some_real(run.data, max(run.config.sample_num, 256), run.num_classes)[0]
-        self._health = Health(real)
+        size, batch = run.data.shape[1:], run.images_per_update
+        self._health = Health(real, suggest_gamma(size, batch) if size else None)
         self._held_out: tuple[torch.Tensor, torch.Tensor] | None = None
         if self._main:
             mark_as_running(self._folder)

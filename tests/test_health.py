@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -66,3 +68,51 @@ def test_updates_that_fp16_skips_often_are_warned_of_by_name(
     assert said(caplog) == [
         "the discriminator skips 45% of its updates, because gradients overflow fp16"
     ]
+
+
+# --- gamma ---------------------------------------------------------------------------------------
+
+
+def penalised(share: float, told_apart: float = 1.0) -> dict[str, float]:
+    return {
+        "grad_norm/generator": 1.0,
+        "sign/real": told_apart / 2,
+        "sign/fake": -told_apart / 2,
+        "weight/r1": 2.0,
+        "penalty_share/discriminator": share,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (penalised(0.6), "gamma 2 is too large: the penalties are 60% of .* try --gamma 0.2 "),
+        (penalised(1e-6, 1.95), "gamma 2 is too small: the penalties are 0.00% .* --gamma 20 "),
+    ],
+)
+def test_gamma_that_dominates_or_vanishes_is_named_once(
+    values: dict[str, float], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    health = Health(torch.randn(50, 3), suggested_gamma=0.81)
+    for _ in range(Health.PATIENCE - 1):
+        health.after_scalars(values)
+    health.after_scalars(penalised(0.1))  # not lasting
+    for _ in range(Health.PATIENCE - 1):
+        health.after_scalars(values)
+    assert not caplog.messages
+    for _ in range(5):
+        health.after_scalars(values)
+    (message,) = caplog.messages
+    assert re.search(words + r"\(a rule for this size and batch starts at 0.81\)", message)
+
+
+def test_a_small_share_is_no_trouble_while_the_generator_keeps_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    health = Health(torch.randn(50, 3))
+    for _ in range(30):
+        health.after_scalars(penalised(1e-6, 1.0))
+        health.after_scalars(
+            {**penalised(0.9), "weight/r1": 1.0} | {"penalty_share/discriminator": 0.2}
+        )
+    assert not caplog.messages

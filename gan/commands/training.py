@@ -83,7 +83,24 @@ def _base(preset: str | None, words: list[str]) -> Config:
         return preset_config(preset)
     if asks_for_help(words):
         return Config()
-    raise ConfigError(f"preset: none given; presets: {', '.join(PRESETS)}")
+    if any(word.partition("=")[0] == "--data" for word in words):
+        return _choice(words)
+    raise ConfigError(
+        f"preset: none given; presets: {', '.join(PRESETS)}; or give --data, and one is chosen"
+    )
+
+
+def _choice(words: list[str]) -> Config:
+    """Options that the data and the machine suggest, said in a few lines."""
+    from gan.choice import Machine, choose
+    from gan.data import open_data
+    from gan.flags import Train, parse
+
+    asked = parse(Train, words, "gan train", Train(Config())).options
+    choice = choose(open_data(asked.data, **asked.opening()), asked, Machine.here())
+    for reason in choice.reasons:
+        say(reason)
+    return choice.config
 
 
 def _finish(run: Run, signal_number: int) -> int:

@@ -1,0 +1,89 @@
+"""Choosing from data and machine: sensible, said, whole, and possible to train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from gan.choice import Machine, choose, suggest_gamma
+from gan.config import Config
+from gan.data import open_data
+from gan.errors import GanError
+from gan.networks import check_shape
+
+LAPTOP, GPU = Machine(accelerator=False, cores=2), Machine(accelerator=True, cores=8)
+
+
+@dataclass
+class Some:
+    shape: tuple[int, ...]
+    count: int
+    num_classes: int = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@pytest.mark.parametrize(
+    ("data", "machine", "preset", "resolution", "conditional", "augment"),
+    [
+        (Some((2,), 50_000), LAPTOP, "ring", None, False, "none"),
+        (Some((1, 8, 8), 1797, 10), LAPTOP, "digits", None, True, "none"),
+        (Some((1, 28, 28), 60_000, 10), LAPTOP, "fashion-mnist", None, True, "none"),
+        (Some((3, 32, 32), 50_000), LAPTOP, "fashion-mnist-unconditional", None, False, "none"),
+        (Some((3, 32, 32), 50_000, 10), GPU, "stylegan2-64", None, True, "ada"),
+        (Some((4, 48, 48), 300, 3), LAPTOP, "few-shot", None, True, "diffaugment"),
+        (Some((4, 48, 48), 300, 100), GPU, "few-shot", None, False, "diffaugment"),
+        (Some((3, 218, 178), 200_000), LAPTOP, "few-shot", "64", False, "none"),
+        (Some((3, 218, 178), 5_000), LAPTOP, "few-shot", "64", False, "diffaugment"),
+        (Some((3, 1024, 1024), 70_000), GPU, "stylegan2-256", "256", False, "ada"),
+        (Some((3, 50, 51), 900), LAPTOP, "few-shot", "50", False, "diffaugment"),
+    ],
+)
+def test_what_is_chosen(data, machine, preset, resolution, conditional, augment) -> None:
+    asked = Config(data="somewhere", labels="folders")
+    config, reasons = choose(data, asked, machine)
+    assert (config.preset, config.resolution) == (preset, resolution)
+    assert (config.conditional, config.augment) == (conditional, augment)
+    assert (config.data, config.labels) == ("somewhere", "folders")
+    assert config.batch_size <= len(data)
+    config.check()
+    size = config.size or data.shape[1:]
+    for network in (config.generator, config.discriminator):
+        check_shape(network.family, (data.shape[0], *size) if size else data.shape)
+    assert reasons[0].startswith(f"preset {preset}: ")
+    assert any(line.startswith("resolution ") for line in reasons) == (resolution is not None)
+    assert any(line.startswith("labels: ") for line in reasons) == (data.num_classes > 0)
+    if augment != "none":
+        assert any(line.startswith(f"augment {augment}: ") for line in reasons)
+
+
+def test_a_resolution_that_was_asked_for_stays() -> None:
+    config, reasons = choose(Some((3, 96, 96), 900), Config(resolution="96"), LAPTOP)
+    assert config.resolution == "96"
+    assert not any(line.startswith("resolution") for line in reasons)
+
+
+def test_images_that_nothing_can_make() -> None:
+    with pytest.raises(GanError, match="images of 17x5 are too small; ask for --resolution 16"):
+        choose(Some((3, 17, 5), 900), Config(), LAPTOP)
+
+
+def test_real_data_is_looked_at() -> None:
+    config, _ = choose(open_data("digits"), Config(), LAPTOP)
+    assert config.generator.family == "mlp"
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "published"),
+    [(32, 512, 0.05), (64, 256, 2), (256, 256, 150), (32, 4096, 0.5), (64, 4096, 1)],
+)
+def test_the_rule_meets_the_published_gammas_within_its_factor(size, batch, published) -> None:
+    assert 1 / 2.7 < suggest_gamma((size, size), batch) / published < 2.7
+
+
+def test_the_rule_has_two_digits_and_grows_with_size_and_batch() -> None:
+    assert suggest_gamma((64, 64), 64) == 0.81
+    assert suggest_gamma((128, 128), 64) > suggest_gamma((64, 64), 64)
+    assert suggest_gamma((64, 64), 128) > suggest_gamma((64, 64), 64)
