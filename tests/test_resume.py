@@ -42,6 +42,27 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mirrored": {"horizontal_flip": True},
     "workers": {"num_workers": 2},
     "bf16": {"mixed_precision": "bf16"},
+    "resnet with attention": {
+        "data": "fake:64",
+        "conditional": False,
+        "resolution": "16",
+        "generator": {
+            "family": "resnet",
+            "hidden": None,
+            "width": 4,
+            "options": ["attention=8"],
+            "optimizer_options": ["eps=1e-6"],
+        },
+        "discriminator": {"family": "resnet", "hidden": None, "width": 4, "norm": "spectral"},
+    },
+    "r3gan": {
+        "data": "fake:64",
+        "conditional": False,
+        "resolution": "8",
+        "mixed_precision": "bf16",
+        "generator": {"family": "r3gan", "hidden": None, "width": 8, "depth": 1},
+        "discriminator": {"family": "r3gan", "hidden": None, "width": 8, "depth": 1},
+    },
     "adaptive augmentation": {
         "data": "fake:64",
         "conditional": False,
