@@ -73,11 +73,11 @@ def test_updates_that_fp16_skips_often_are_warned_of_by_name(
 # --- gamma ---------------------------------------------------------------------------------------
 
 
-def penalised(share: float, told_apart: float = 1.0) -> dict[str, float]:
+def penalised(share: float, distance: float = 1.0) -> dict[str, float]:
     return {
-        "grad_norm/generator": 1.0,
-        "sign/real": told_apart / 2,
-        "sign/fake": -told_apart / 2,
+        **FINE,
+        "logits/real": distance / 2,
+        "logits/fake": -distance / 2,
         "weight/r1": 2.0,
         "penalty_share/discriminator": share,
     }
@@ -86,8 +86,9 @@ def penalised(share: float, told_apart: float = 1.0) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (penalised(0.6), "gamma 2 is too large: the penalties are 60% of .* try --gamma 0.2 "),
-        (penalised(1e-6, 1.95), "gamma 2 is too small: the penalties are 0.00% .* --gamma 20 "),
+        (penalised(0.6), "gamma 2 is too large: .*, they are 60% of it; try --gamma 0.2 "),
+        (penalised(0.01, 1e-3), "gamma 2 is too large: .* same of real and fake; try --gamma 0.2 "),
+        (penalised(1e-6), "gamma 2 is too small: the penalties are 0.00% .* --gamma 20 "),
     ],
 )
 def test_gamma_that_dominates_or_vanishes_is_named_once(
@@ -106,13 +107,12 @@ def test_gamma_that_dominates_or_vanishes_is_named_once(
     assert re.search(words + r"\(a rule for this size and batch starts at 0.81\)", message)
 
 
-def test_a_small_share_is_no_trouble_while_the_generator_keeps_up(
+def test_penalties_without_gamma_and_a_passing_point_say_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     health = Health(torch.randn(50, 3))
-    for _ in range(30):
-        health.after_scalars(penalised(1e-6, 1.0))
-        health.after_scalars(
-            {**penalised(0.9), "weight/r1": 1.0} | {"penalty_share/discriminator": 0.2}
-        )
+    other = {k: v for k, v in penalised(0.9).items() if k != "weight/r1"}
+    for i in range(60):
+        health.after_scalars({**other, "weight/wgan-gp": 10.0})
+        health.after_scalars(penalised(0.9 if i % 2 else 1e-6))
     assert not caplog.messages
