@@ -176,7 +176,8 @@ def fit(run: Run) -> int:
         CheckpointError: a checkpoint could not be written.
     """
     config, guard = run.config, Guard(run)
-    with stop_signals() as received, Reporter(run) as report, _explained_out_of_memory(run):
+    # The reporter first: while it trains a feature network there is nothing that a signal may save.
+    with Reporter(run) as report, stop_signals() as received, _explained_out_of_memory(run):
         if config.on_divergence == "rollback" and run.step == 0:
             save(run)  # something to go back to
         while run.step < config.steps:
