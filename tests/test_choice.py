@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from gan.choice import Machine, choose, suggest_gamma
+from gan.cli import main
 from gan.config import Config
 from gan.data import open_data
 from gan.errors import GanError
@@ -87,3 +89,16 @@ def test_the_rule_has_two_digits_and_grows_with_size_and_batch() -> None:
     assert suggest_gamma((64, 64), 64) == 0.81
     assert suggest_gamma((128, 128), 64) > suggest_gamma((64, 64), 64)
     assert suggest_gamma((64, 64), 128) > suggest_gamma((64, 64), 64)
+
+
+def test_the_command_line_says_what_it_chose_and_writes_it_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", "fake:40", "--resolution", "16", "--steps", "1", "--runs_dir", str(tmp_path)]
+    small = ["--generator.hidden", "8", "--discriminator.hidden", "8", "--sample_num", "4"]
+    assert main(["train", *words, *small]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("preset digits: 16 pixels are few enough for fully connected networks")
+    config = Config.load(tmp_path / "digits-001" / "config.yaml")
+    assert (config.preset, config.data, config.steps) == ("digits", "fake:40", 1)
+    assert (config.batch_size, config.conditional, config.generator.hidden) == (40, False, (8,))
