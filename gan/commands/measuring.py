@@ -136,7 +136,7 @@ def _opened(
 def _table(entry: dict[str, Any]) -> str:
     """Numbers, and what makes them comparable, in columns."""
     floor = entry["floor"] or {}
-    lines = [f"{'':<28}{'value':>12}{'unseen reals' if floor else '':>16}"]
+    lines = [f"{'':<28}{'value':>12}{'unseen reals' if floor else '':>16}".rstrip()]
     for name, value in entry["values"].items():
         best = f"{floor[name]:.4g}" if name in floor else ""
         lines.append(f"{name:<28}{value:>12.4g}{best:>16}".rstrip())
