@@ -109,8 +109,8 @@ class PathLength(Remembering):
     """A step in the style should move every image equally far: (|J^T y| - a)^2.
 
     J is the derivative of the image by the style, y random pixels, a the running mean of the
-    length. A generator that has a `mapping` and a `synthesis` is measured between the two; any
-    other from z.
+    length; before there is one the term is 0. A generator that has a `mapping` and a `synthesis`
+    is measured between the two; any other from z.
 
     Reference: Karras et al., 2020, arXiv:1912.04958, section 3.2, eq. 4, and appendix B.
     """
@@ -130,10 +130,10 @@ class PathLength(Remembering):
         """
         noise = scores.chance.normal("path length", *scores.fake.shape[1:])
         lengths = path_lengths(*_synthesis(scores), noise)
-        mean = lengths.detach().mean()
-        self._lengths.append(mean)
-        distance: Tensor = lengths - self.means.get("length", mean)
-        return distance.square()
+        self._lengths.append(lengths.detach().mean())
+        if "length" not in self.means:
+            return 0 * lengths
+        return (lengths - self.means["length"]).square()
 
     def after_update(self, scalars: dict[str, Tensor], reduce: Reduce) -> None:
         """Move the running mean of the length, if the update measured it.
