@@ -80,6 +80,8 @@ class Sample:
     """Less variety, fewer failures: bound of z, or for stylegan2 the way from the average style."""
     checkpoint: Which = "newest"
     """Which checkpoint of a run."""
+    ema_width: float | None = None
+    """Rebuild a power-function average of that width, from a run with --ema_widths."""
     nearest: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Show each sample beside its nearest training images: copies give themselves away."""
     data: str | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from tiny import tiny
@@ -9,6 +12,7 @@ from torch import nn
 
 import gan
 from gan.checkpoint import newest_checkpoint
+from gan.cli import main
 from gan.power_ema import PowerEMA, coefficients, exponent, rebuild, role, weighted_sum
 
 WIDTHS = (0.05, 0.1, 0.2)
@@ -108,3 +112,17 @@ def test_a_run_without_widths_says_how_to_keep_them(tmp_path) -> None:
         rebuild(folder, 0.3)
     with pytest.raises(gan.GanError, match=r"--ema_width: 0.01 is too far from 0.05, 0.1, 0.2"):
         rebuild(folder, 0.01)
+
+
+def test_sample_draws_from_a_width_between(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = gan.train(tiny(tmp_path, ema_widths=[0.05, 0.1], keep=9))
+    out = tmp_path / "grid.png"
+    words = ["sample", str(folder), "--num", "4", "--out", str(out)]
+    assert main([*words, "--ema_width", "0.08"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"average of width 0.08, off by \d+\.\d% of its profile", first)
+    assert (last, out.exists()) == (str(out), True)
+    assert main([*words, "--ema_width", "3"]) == 2
+    assert "--ema_width" in capsys.readouterr().err

@@ -38,7 +38,13 @@ def sample(words: list[str]) -> int:
     from gan import gallery, sampling
     from gan.results import chosen_generator
 
-    generator, _ = chosen_generator(folder, arguments.checkpoint)
+    if arguments.ema_width is None:
+        generator, _ = chosen_generator(folder, arguments.checkpoint)
+    else:
+        from gan.power_ema import rebuild
+
+        generator, distance = rebuild(folder, arguments.ema_width)
+        say(f"average of width {arguments.ema_width:g}, off by {distance:.1%} of its profile")
     each = None if labels is None else [labels[i % len(labels)] for i in range(len(seeds))]
     if arguments.out.suffix.lower() in ("", ".zip", ".npz"):
         gallery.save_samples(
