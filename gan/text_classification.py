@@ -155,7 +155,6 @@ def fit(run: TextRun, until: int | None = None) -> int:
     config, last = run.config, min(until or run.steps, run.steps)
     with stop_signals() as received, TextReporter(run) as report:
         windows = run.windows()
-        run.model.train()
         while run.step < last and not _waited_enough(run):
             scalars = train_step(run.accelerator, run.classifier, next(windows))
             run.step += 1

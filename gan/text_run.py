@@ -159,7 +159,7 @@ def build(config: TextConfig) -> TextRun:
     check_accelerator(accelerator)
     with accelerator.main_process_first():  # one process downloads, the others find it
         ready = prepare(config)
-    tokenizer, model, examples = ready.tokenizer, ready.model, ready.examples
+    tokenizer, model, examples = ready.tokenizer, ready.model.train(), ready.examples
     order = Windows(
         [len(example["input_ids"]) for example in examples["train"]],
         config.batch_size,

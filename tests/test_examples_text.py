@@ -127,6 +127,45 @@ def test_the_scripts_are_made_to_be_read_side_by_side():
     assert max(map(len, (plain, bare, trainer))) < 125
 
 
+def diffs(section):
+    """Lines that a section of the README shows as gone or new."""
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    (part,) = re.findall(rf"^## {section}$(.*?)(?=^## |\Z)", text, re.M | re.S)
+    return "".join(re.findall(r"^```diff\n(.*?)^```$", part, re.M | re.S)).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("section", "before", "after"),
+    [
+        ("From a plain loop to Accelerate", *THREE[:2]),
+        ("From one network to two", "gan_pure_pytorch", "gan_accelerate"),
+    ],
+)
+def test_the_walk_through_shows_what_is_there(section, before, after):
+    scripts = [(EXAMPLES / f"{name}.py").read_text().splitlines() for name in (before, after)]
+    there = set(difflib.unified_diff(*scripts, n=0, lineterm=""))
+    shown = diffs(section)
+    assert shown
+    assert [line for line in shown if line not in there] == []
+
+
+def test_the_walk_through_of_one_network_leaves_nothing_out():
+    old, new = ((EXAMPLES / f"{name}.py").read_text().splitlines() for name in THREE[:2])
+    code = [
+        line for line in new if line not in old and not line.startswith(("import", "from", '"'))
+    ]
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert [line for line in code if line not in text and "accelerate launch" not in line] == []
+
+
+def test_the_readme_names_every_example():
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    for script in EXAMPLES.glob("*.py"):
+        assert re.search(rf"^{script.name} ", text, re.M), f"{script.name} is not in the list"
+    for name in re.findall(r"\b(\w+\.py)\b", text):
+        assert (EXAMPLES / name).exists() or list(EXAMPLES.parent.glob(f"*/{name}"))
+
+
 # --- several processes ---------------------------------------------------------------------------
 
 

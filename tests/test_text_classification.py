@@ -5,6 +5,7 @@ import itertools
 import json
 import logging
 import os
+import random
 import signal
 from unittest import mock
 
@@ -70,6 +71,12 @@ def test_every_text_once_an_epoch_and_the_weighted_means_are_the_mean(
             torch.testing.assert_close(sum(means) / processes, value[texts].mean())
         assert sorted(seen) == list(range(len(LENGTHS)))
         assert batches == []
+
+
+def test_fewer_texts_than_processes():
+    order = Windows([4], 8, micro_batches=2, processes=3)
+    assert (order.windows, list(order), order.counts(0)) == (1, [[0], [0], [0]], [1, 0, 0])
+    assert [order.weights(0, process) for process in range(3)] == [[3.0], [0.0], [0.0]]
 
 
 def test_another_cut_of_the_same_windows_changes_no_window():
@@ -177,7 +184,8 @@ def test_an_epochs_tail_counts_as_what_it_is(tmp_path):
     run.step = 5
     window = next(run.windows())
     assert [(len(m.labels), m.weight) for m in window] == [(4, 4 * 2 / 5), (1, 1 * 2 / 5)]
-    model = run.model.train()
+    model = run.model
+    assert model.training
     losses = [cross_entropy(model(**m.inputs).logits, m.labels, reduction="sum") for m in window]
     (sum(losses) / 5).backward()
     wanted = [p.grad.clone() for p in model.parameters() if p.grad is not None]
@@ -223,6 +231,13 @@ def test_loading_processes_change_nothing_and_say_nothing(tmp_path, capfd):
     assert "tokenizers" not in capfd.readouterr().err
 
 
+def test_fp16_needs_a_gpu(tmp_path):
+    with pytest.raises(
+        ConfigError, match="mixed_precision: fp16 on cpu would silently run in fp32"
+    ):
+        build(text_options(tmp_path, mixed_precision="fp16"))
+
+
 def test_bf16_is_near(tmp_path):
     config = text_options(tmp_path, dropout=0.0, optimizer="SGD", lr=0.1, epochs=1)
     exact, rough = (
@@ -231,6 +246,34 @@ def test_bf16_is_near(tmp_path):
     difference = (vector(exact.model) - vector(rough.model)).abs().max()
     assert 0 < difference < 0.01
     assert {p.dtype for p in rough.model.parameters()} == {torch.float32}
+
+
+def test_scores():
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0], [1.0, 0.0], [0.0, 1.0]])
+    scores = text.Scores.of(logits, [0, 0, 1, 1, 1])
+    assert scores.confusion.tolist() == [[1, 1], [1, 2]]
+    assert scores.accuracy == pytest.approx(3 / 5)
+    assert scores.f1 == pytest.approx(2 / 3)  # of class 1: precision and recall are 2/3
+    assert scores.matthews == pytest.approx((2 * 1 - 1 * 1) / (3 * 3 * 2 * 2) ** 0.5)
+    margins = torch.tensor([2.0, -1.0, 3.0, -1.0, 1.0])
+    assert scores.loss == pytest.approx(torch.log1p((-margins).exp()).mean().item())
+    three = text.Scores.of(torch.eye(3)[[0, 1, 1]], [0, 1, 2])
+    assert three.f1 == pytest.approx((1 + 2 / 3 + 0) / 3)  # the mean over the classes
+    assert three.confusion.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
+
+
+def test_pairs_of_texts(tmp_path):
+    """Alike or not: which neither text of a pair tells alone."""
+    halves = sentences(60, longest=2), sentences(60, longest=2, seed=2)
+    random.Random(0).shuffle(halves[1])
+    lines = [f"{a},{b},{int(x == y)}" for (a, x), (b, y) in zip(*halves, strict=True)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["sentence1,sentence2,label", *lines]))
+    config = text_options(tmp_path, train_file=tmp_path / "pairs.csv", validation_file=None)
+    run = trained(dataclasses.replace(config, epochs=1))
+    types = next(run.windows())[0].inputs["token_type_ids"]
+    assert set(types.flatten().tolist()) == {0, 1}
+    pair = halves[0][0][0], halves[1][0][0]
+    assert text.predict(run.output_dir, [pair]).probabilities.sum() == pytest.approx(1)
 
 
 # --- what a run leaves ---------------------------------------------------------------------------
