@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
-from torch import nn
+from torch import distributed, nn
 
 from gan.augment import TRANSFORMS, Augmentation
 from gan.config import Config
@@ -31,9 +32,12 @@ def accelerator_for(config: Config) -> Accelerator:
     Raises:
         ConfigError: it cannot train two networks.
     """
+    on_cpu = not torch.accelerator.is_available()
+    if on_cpu:
+        _join_after_restart()
     accelerator = Accelerator(
         # Unless told of the CPU, Accelerate trains one copy a process there, all unaware.
-        cpu=not torch.accelerator.is_available(),
+        cpu=on_cpu,
         mixed_precision=config.mixed_precision,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         step_scheduler_with_optimizer=False,  # a scheduler's unit is an update of its own network
@@ -42,6 +46,15 @@ def accelerator_for(config: Config) -> Accelerator:
     )
     check_accelerator(accelerator)
     return accelerator
+
+
+def _join_after_restart() -> None:
+    """Meet the other processes where those of before a restart by torchrun left no addresses."""
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if restarts != "0" and not distributed.is_initialized():
+        store, rank, size = next(distributed.rendezvous("env://"))  # type: ignore[attr-defined]
+        store = distributed.PrefixStore(f"restart-{restarts}", store)  # type: ignore[attr-defined]
+        distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
 
 
 def networks_for(

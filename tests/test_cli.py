@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -260,7 +261,14 @@ def test_resuming_a_finished_run_says_so(
 
 def test_both_launchers_train_with_every_process(tmp_path: Path) -> None:
     words = ["-m", "gan", "train", "digits", *TINY, "--runs_dir", str(tmp_path)]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
     # With --cpu, accelerate launch starts two processes only through MPI.
     launch = [
         sys.executable,
@@ -270,6 +278,9 @@ def test_both_launchers_train_with_every_process(tmp_path: Path) -> None:
         "--num_processes",
         "2",
     ]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        launch += ["--main_process_port", str(free.getsockname()[1])]
     launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     for command in (torchrun, launch):

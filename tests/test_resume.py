@@ -553,7 +553,8 @@ def test_torchrun_restarts_a_killed_process_and_ends_the_same(tmp_path: Path) ->
     config = tiny(tmp_path, steps=40, save_every=4, log_every=4, sample_every=None)
     config.save(tmp_path / "config.yaml")
     command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
+        # --standalone: a port of its own, whatever else runs on the machine
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
         *("--max_restarts", "3", "-m", "gan", "train", "--config", str(tmp_path / "config.yaml")),
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -564,13 +565,17 @@ def test_torchrun_restarts_a_killed_process_and_ends_the_same(tmp_path: Path) ->
         stderr=subprocess.DEVNULL,
     )
     folder = tmp_path / "killed"
-    while not list(folder.glob("checkpoints/step-*")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    pid = int(children.read_text(encoding="utf-8").split()[-1])
-    os.kill(pid, signal.SIGKILL)
-    assert process.wait(timeout=300) == 0
+    try:
+        while not list(folder.glob("checkpoints/step-*")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        pid = int(children.read_text(encoding="utf-8").split()[-1])
+        os.kill(pid, signal.SIGKILL)
+        assert process.wait(timeout=300) == 0
+    finally:
+        process.terminate()
+        process.wait()
     subprocess.run([*command, "--name", "whole"], env=environment, check=True, capture_output=True)
     checkpoint = newest_checkpoint(folder / "checkpoints")
     assert checkpoint is not None
