@@ -348,15 +348,15 @@ def minilm(tmp_path):
         if r["label"] in ("graphics", "internet")
     ]
     random.Random(0).shuffle(rows)
-    write_csv(tmp_path / "train.csv", rows[:24])
-    write_csv(tmp_path / "validation.csv", rows[24:32])
+    write_csv(tmp_path / "train.csv", rows[:32])
+    write_csv(tmp_path / "validation.csv", rows[32:40])
     return text.TextConfig(
         model=str(packaged.get_model_path()),
         train_file=tmp_path / "train.csv",
         validation_file=tmp_path / "validation.csv",
         runs_dir=tmp_path / "runs",
         max_length=256,
-        batch_size=8,
+        batch_size=4,
         epochs=1,
         lr=1e-4,
     )
@@ -365,7 +365,7 @@ def minilm(tmp_path):
 @pytest.mark.slow
 def test_minilm_ends_with_the_weights_of_the_plain_loop(on_the_cpu, minilm):
     """With its own dropout."""
-    as_plain = dataclasses.replace(minilm, padding="max", group_by_length=False, max_length=64)
+    as_plain = dataclasses.replace(minilm, padding="max", group_by_length=False, max_length=32)
     assert torch.equal(vector(trained("toolkit", as_plain)), vector(trained(THREE[0], as_plain)))
 
 
