@@ -330,9 +330,9 @@ def _need_space(root: Path, modules: Mapping[str, nn.Module], states: Mapping[st
     root.mkdir(parents=True, exist_ok=True)
     tensors = [t for module in modules.values() for t in module.state_dict().values()]
     need = sum(t.numel() * t.element_size() for t in [*tensors, *_tensors(states)])
-    free = shutil.disk_usage(root).free
-    if free < need * 1.1 + (1 << 20):
-        raise OSError(f"it takes {need / 2**20:.1f} MiB and {free / 2**20:.1f} MiB are free")
+    need, free = int(need * 1.1) + (1 << 20), shutil.disk_usage(root).free
+    if free < need:
+        raise OSError(f"it needs {need / 2**20:.1f} MiB and {free / 2**20:.1f} MiB are free")
 
 
 def _tensors(value: Any) -> list[Tensor]:

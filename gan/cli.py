@@ -104,5 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GanError as error:
         complain(error)
         return 3 if isinstance(error, DivergenceError) else 2
+    except OSError as error:  # a full disk, a folder that went away, a missing permission
+        where = f"{error.filename}: " if error.filename else ""
+        complain(GanError(f"{where}{error.strerror or error}"))
+        return 2
+    except MemoryError as error:
+        complain(GanError(f"out of memory: {error}; ask for less at once"))
+        return 2
     except KeyboardInterrupt:
         return 130

@@ -5,8 +5,10 @@ The field docstrings are the command line's help. Nothing here imports torch.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -247,13 +249,26 @@ class Config(DataConfig):
             raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None
 
     def save(self, path: Path) -> None:
-        """Write `config.yaml`; `load` gives the same configuration back.
+        """Write `config.yaml`, whole or not at all; `load` gives the same configuration back.
 
         Args:
             path: the file.
+
+        Raises:
+            ConfigError: it cannot be written; what was there is untouched.
         """
         text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
-        path.write_text(text, encoding="utf-8")
+        work = path.with_name(f".{path.name}.tmp")
+        try:
+            with work.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            work.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                work.unlink(missing_ok=True)
+            raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
 
     def check(self) -> Config:
         """Look for values and combinations that cannot be.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,13 +132,7 @@ def start(run: Run) -> None:
     answer: list[tuple[Path | None, str]] = [(None, "")]
     if run.accelerator.is_main_process:
         try:
-            folder = _before_restart(run.config.runs_dir)
-            if folder is None:
-                folder = create_run_dir(run.config.runs_dir, run.config.preset, run.config.name)
-                run.config.save(folder / "config.yaml")
-                if launch := _launch():
-                    (folder / ".launch").write_text(launch, encoding="utf-8")
-            answer = [(folder, "")]
+            answer = [(_before_restart(run.config.runs_dir) or _new_folder(run.config), "")]
         except GanError as error:
             answer = [(None, str(error))]
     broadcast_object_list(answer)
@@ -146,6 +141,18 @@ def start(run: Run) -> None:
         raise GanError(problem)
     if (checkpoint := newest_checkpoint(checkpoints(run.folder))) is not None:
         restore(run, checkpoint)
+
+
+def _new_folder(config: Config) -> Path:
+    folder = create_run_dir(config.runs_dir, config.preset, config.name)
+    try:
+        config.save(folder / "config.yaml")
+        if launch := _launch():
+            (folder / ".launch").write_text(launch, encoding="utf-8")
+    except (GanError, OSError) as error:
+        shutil.rmtree(folder, ignore_errors=True)  # nothing half-made
+        raise GanError(f"--runs_dir: {error}; free some space or choose another") from None
+    return folder
 
 
 def _launch() -> str:
@@ -237,12 +244,16 @@ def probe(run: Run, seconds: float = 2.0) -> float:
     Returns:
         Seconds of one step.
     """
+    begin = time.perf_counter()
     for _ in range(2):
         train_step(run)
-    steps, begin = 0, time.perf_counter()
-    while steps < 3 or time.perf_counter() - begin < seconds:
+    # All processes take as many steps, whatever their clocks say.
+    each = (time.perf_counter() - begin) / 2
+    agreed = [max(3, min(1000, round(seconds / each)))]
+    broadcast_object_list(agreed)
+    steps, begin = agreed[0], time.perf_counter()
+    for _ in range(steps):
         scalars = train_step(run)
-        steps += 1
     torch.stack([value.double() for value in scalars.values()]).sum().item()  # wait for the device
     return (time.perf_counter() - begin) / steps
 

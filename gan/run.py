@@ -271,7 +271,7 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
     if config.conditional and data.num_classes == 0:
         problems.append(
             f"conditional: the networks need class labels, but {config.data} has none "
-            f"(labels is {config.labels}); leave --conditional out, or give labels"
+            f"(labels is {config.labels}); give labels, or --no_conditional"
         )
     if config.class_balanced and data.num_classes == 0:
         problems.append(f"class_balanced: {config.data} has no class labels to balance")

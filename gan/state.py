@@ -135,6 +135,8 @@ def resume(folder: Path, config: Config | None = None) -> Run:
             f"gan train --config {folder / 'config.yaml'}"
         )
     _refuse_changes(config, checkpoint)
+    if config.steps < checkpoint.step:
+        raise ConfigError(f"steps: {config.steps}, but the run is at step {checkpoint.step}")
     run = build(config)
     saved = checkpoint.manifest
     if run.data.fingerprint != saved["data"]["fingerprint"]:
@@ -145,6 +147,13 @@ def resume(folder: Path, config: Config | None = None) -> Run:
         )
     if run.accelerator.num_processes != saved["num_processes"]:
         _log.info("processes: %d, was %d", run.accelerator.num_processes, saved["num_processes"])
+    before = Config.from_dict(saved["config"]).images_per_process * saved["num_processes"]
+    if run.images_per_update != before:
+        _log.warning(
+            "an update now sees %d images, was %d: that is another training; batch_size, "
+            "gradient_accumulation_steps and the processes decide it",
+            run.images_per_update, before,
+        )  # fmt: skip
     run.folder = folder
     restore(run, checkpoint)
     if run.accelerator.is_main_process:

@@ -215,7 +215,7 @@ def test_free_space_is_looked_at_first(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(CheckpointError, match=r"it takes 0.0 MiB and 0.0 MiB are free"):
+    with pytest.raises(CheckpointError, match=r"it needs 1.0 MiB and 0.0 MiB are free"):
         save(cpu_accelerator, tmp_path, 1)
     assert names(tmp_path) == []
 

@@ -255,7 +255,7 @@ def test_resuming_a_finished_run_says_so(
     capsys.readouterr()
     assert run("resume", tmp_path / "digits-001") == 0
     assert capsys.readouterr().out == (
-        f"{tmp_path}/digits-001 is finished: 6 of 6 steps; --steps goes further\n"
+        f"{tmp_path}/digits-001 is finished: 6 of 6 steps; --steps goes on\n"
     )
 
 
@@ -295,3 +295,67 @@ def test_both_launchers_train_with_every_process(tmp_path: Path) -> None:
         assert processes == 2, f"{folder.name}: {processes}"
         assert checkpoint.manifest["images_seen"] == 6 * 16 * 2
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_run_that_is_being_trained_is_not_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "digits", *TINY, "--runs_dir", str(tmp_path), "--steps", "100000"]
+    process = start(*words, "--sample_every", "None", "--name", "live")
+    wait_for_checkpoint(tmp_path / "live", process)
+    try:
+        assert run("resume", tmp_path / "live") == 2
+        assert (
+            "live is being trained by another process; stop that first" in capsys.readouterr().err
+        )
+    finally:
+        process.kill()
+        process.communicate()
+    assert run("resume", tmp_path / "live", "--steps", "1") == 2  # it is further than that
+    assert "steps: 1, but the run is at step" in capsys.readouterr().err
+
+
+def test_a_failed_write_of_the_options_loses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    run("train", "digits", *TINY, "--runs_dir", tmp_path)
+    folder = tmp_path / "digits-001"
+    before = (folder / "config.yaml").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("gan.config.os.fsync", full)
+        assert run("resume", folder, "--steps", "9") == 2
+        assert "config.yaml: No space left on device" in capsys.readouterr().err
+        assert run("train", "digits", *TINY, "--runs_dir", tmp_path / "new") == 2
+        assert "No space left on device; free some space" in capsys.readouterr().err
+    assert (folder / "config.yaml").read_bytes() == before
+    assert [path.name for path in folder.iterdir() if path.name.endswith(".tmp")] == []
+    assert list((tmp_path / "new").iterdir()) == []
+    assert run("resume", folder, "--steps", "9") == 0
+
+
+def test_what_the_system_refuses_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for error, message in (
+        (PermissionError(13, "Permission denied", "there"), "there: Permission denied"),
+        (MemoryError("no room"), "out of memory: no room; ask for less at once"),
+    ):
+
+        def fail(_: list[str], error: BaseException = error) -> int:
+            raise error
+
+        monkeypatch.setattr("gan.commands.training.train", fail)
+        assert run("train", "digits") == 2
+        assert capsys.readouterr().err == f"gan: error: {message}\n"
+
+
+def test_control_c_before_the_training_ends_the_process_at_once() -> None:
+    process = start("train", "digits", "--dry_run")
+    time.sleep(0.7)  # in the middle of the imports
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in err

@@ -581,3 +581,23 @@ def test_torchrun_restarts_a_killed_process_and_ends_the_same(tmp_path: Path) ->
     assert checkpoint is not None
     assert (checkpoint.step, checkpoint.manifest["num_processes"]) == (40, 2)
     assert_weights_equal(folder, tmp_path / "whole")
+
+
+def test_two_processes_probe_the_same_number_of_steps(two_processes: Any, tmp_path: Path) -> None:
+    def rank() -> int:
+        run = gan.build(tiny(tmp_path))
+        if run.accelerator.is_main_process:
+            time.sleep(0.2)
+        gan.loop.probe(run, seconds=0.2)
+        return run.step
+
+    first, second = two_processes(rank)
+    assert first == second
+
+
+def test_another_total_batch_on_resume_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = gan.train(tiny(tmp_path))
+    gan.resume(folder, dataclasses.replace(gan.state.saved_config(folder), batch_size=8))
+    assert "an update now sees 8 images, was 16: that is another training" in caplog.text

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gan.errors import ConfigError, GanError
@@ -49,6 +53,22 @@ def log_to_stderr() -> None:
     logger.handlers = [Console()] if is_main_process() else [logging.NullHandler()]
     logger.setLevel(logging.INFO)
     logger.propagate = False
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, where an import in progress could swallow it.
+
+    Once training runs, it is a request to stop and save; see `gan.guard.stop_signals`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def leading(words: list[str]) -> list[str]:

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gan.commands.console import asks_for_help, run_argument, say
+from gan.commands.console import asks_for_help, interruptible, run_argument, say
 from gan.config import Config
-from gan.errors import ConfigError
+from gan.errors import CheckpointError, ConfigError
 from gan.presets import PRESETS, preset_config
 
 if TYPE_CHECKING:
@@ -29,16 +29,17 @@ def train(words: list[str]) -> int:
     from gan.flags import Train, parse
 
     arguments = parse(Train, words, "gan train", Train(base))
-    from gan.loop import fit, start
-    from gan.run import build
+    with interruptible():
+        from gan.loop import fit, start
+        from gan.run import build
 
-    run = build(arguments.options)
-    if arguments.dry_run:
-        say(_plan(run))
-        return 0
-    start(run)
-    say(_one_line(run))
-    return _finish(run, fit(run))
+        run = build(arguments.options)
+        if arguments.dry_run:
+            say(_plan(run))
+            return 0
+        start(run)
+        say(_one_line(run))
+        return _finish(run, fit(run))
 
 
 def resume(words: list[str]) -> int:
@@ -56,15 +57,19 @@ def resume(words: list[str]) -> int:
 
     saved = Config() if asks_for_help(words) else saved_config(folder)
     options = parse(Resume, words, "gan resume RUN", Resume(saved)).options
-    from gan import state
-    from gan.loop import fit
+    with interruptible():
+        from gan import state
+        from gan.loop import fit
+        from gan.results import is_running
 
-    run = state.resume(folder, options)
-    if run.step >= run.config.steps:
-        say(f"{folder} is finished: {run.step} of {run.config.steps} steps; --steps goes further")
-        return 0
-    say(f"resuming from step {run.step}: {_one_line(run)}")
-    return _finish(run, fit(run))
+        if is_running(folder):
+            raise CheckpointError(f"{folder} is being trained by another process; stop that first")
+        run = state.resume(folder, options)
+        if run.step >= run.config.steps:
+            say(f"{folder} is finished: {run.step} of {run.config.steps} steps; --steps goes on")
+            return 0
+        say(f"resuming from step {run.step}: {_one_line(run)}")
+        return _finish(run, fit(run))
 
 
 def _base(preset: str | None, words: list[str]) -> Config:
