@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,23 +18,27 @@ from gan.serial import from_text
 _UNUSABLE = ("LBFGS", "SparseAdam")
 """LBFGS wants a closure, which a window of micro-batches cannot give; SparseAdam wants sparse
 gradients."""
+_EIGHT_BIT = {"adam8bit": "Adam8bit", "adamw8bit": "AdamW8bit"}
+"""Of bitsandbytes: a quarter of the memory for the optimizer's state."""
 _OWN_FLAGS = ("params", "lr", "betas", "weight_decay")
 """What a network's options name themselves."""
 
 
 def optimizer_class(name: str, field: str = "optimizer") -> type[torch.optim.Optimizer]:
-    """Class of torch.optim by its name, in any case.
+    """Class of torch.optim by its name, in any case, or an 8-bit Adam of bitsandbytes.
 
     Args:
-        name: such as Adam, adamw, RMSprop.
+        name: such as Adam, adamw, RMSprop, adam8bit.
         field: what the option is called, for the message.
 
     Returns:
         The class.
 
     Raises:
-        ConfigError: no such class; lists those there are.
+        ConfigError: no such class; lists those there are. Or bitsandbytes is missing.
     """
+    if name.lower() in _EIGHT_BIT:
+        return _eight_bit(name, field)
     classes = {
         key: value
         for key, value in vars(torch.optim).items()
@@ -50,6 +55,17 @@ def optimizer_class(name: str, field: str = "optimizer") -> type[torch.optim.Opt
             f"{field}: {name!r} is unknown; {hint}torch.optim has {', '.join(classes)}"
         )
     return by_lower[name.lower()]
+
+
+def _eight_bit(name: str, field: str) -> type[torch.optim.Optimizer]:
+    try:
+        optimizers = importlib.import_module("bitsandbytes").optim
+    except ImportError:
+        raise ConfigError(
+            f"{field}: {name} needs the package bitsandbytes: pip install bitsandbytes"
+        ) from None
+    kind: type[torch.optim.Optimizer] = getattr(optimizers, _EIGHT_BIT[name.lower()])
+    return kind
 
 
 def build_optimizer(

@@ -1,5 +1,7 @@
 """Optimizers by name, and schedules of their settings."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -128,3 +130,28 @@ def test_beta2_changes_where_there_is_one():
         set_beta2(optimizer, 0.77)
     assert adam.param_groups[0]["betas"] == (0.1, 0.77)
     assert "betas" not in sgd.param_groups[0]
+
+
+@pytest.mark.parametrize("name", ["adam8bit", "AdamW8bit"])
+def test_eight_bit_adam(name):
+    pytest.importorskip("bitsandbytes", reason="needs: pip install bitsandbytes")
+    layer = nn.Linear(128, 64)  # 4096 weights or more are kept in 8 bits
+    optimizer = build_optimizer(name, layer.parameters(), lr=0.01, betas=(0.9, 0.99))
+    x = torch.randn(8, 128)
+    losses = []
+    for _ in range(20):
+        loss = layer(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+    assert optimizer.state[layer.weight]["state1"].dtype == torch.uint8
+
+
+def test_eight_bit_adam_needs_a_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(
+        ConfigError, match="optimizer: adam8bit needs the package bitsandbytes: pip"
+    ):
+        optimizer_class("adam8bit")
