@@ -135,6 +135,16 @@ class PathLength(Remembering):
             return 0 * lengths
         return (lengths - self.means["length"]).square()
 
+    def load_state_dict(self, state: dict[str, Any], device: torch.device | str = "cpu") -> None:
+        """Take back what `state_dict` gave, and forget an update that was not finished.
+
+        Args:
+            state: a `state_dict`.
+            device: where the images are.
+        """
+        super().load_state_dict(state, device)
+        self._lengths = []
+
     def after_update(self, scalars: dict[str, Tensor], reduce: Reduce) -> None:
         """Move the running mean of the length, if the update measured it.
 

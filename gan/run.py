@@ -5,7 +5,6 @@ The one `accelerator.prepare(...)` of the project's GANs is here.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 from collections.abc import Callable
@@ -259,10 +258,15 @@ def build(config: Config) -> Run:
         augment=augmentation_for(config),
         power_ema=PowerEMA(g_player.raw, config.ema_widths),
         terms={
-            each.name: copy.deepcopy(_ROWS[each.name].term)
+            each.name: _own(_ROWS[each.name].term)
             for each in (*config.penalties, *config.generator_penalties)
         },
     )
+
+
+def _own(term: Any) -> Any:
+    """A term that remembers remembers one run: it starts each with nothing."""
+    return type(term)() if isinstance(term, Remembering) else term
 
 
 def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Config:
