@@ -8,6 +8,7 @@ Tracker opens.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -98,6 +99,7 @@ class Tracker:
         self._tracker: TensorBoardTracker | None = None
         if accelerator.is_main_process:
             purge = start_step + 1 if start_step else None
+            _wait_for_a_later_name(run_dir)
             self._tracker = TensorBoardTracker("", run_dir, purge_step=purge)
             if hasattr(self._tracker, "start"):  # before Accelerate 1.9 the constructor opens it
                 self._tracker.start()
@@ -166,6 +168,16 @@ class Tracker:
             self._accelerator.trackers.remove(self._tracker)
             self._tracker.finish()
             self._tracker = None
+
+
+def _wait_for_a_later_name(run_dir: Path) -> None:
+    """Event files are read in the order of their names, which count whole seconds."""
+    pattern = re.compile(r"events\.out\.tfevents\.(\d+)\.")
+    names = (pattern.match(path.name) for path in run_dir.glob("events.out.tfevents.*"))
+    newest = max((int(found[1]) for found in names if found), default=0)
+    wait = newest + 1 - time.time()
+    if 0 < wait <= 1:
+        time.sleep(wait)
 
 
 def _number(tag: str, value: Any) -> float:

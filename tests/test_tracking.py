@@ -252,3 +252,13 @@ def test_importing_tracking_leaves_tensorboard_alone() -> None:
     code = "import sys, gan.tracking; print('tensorboard' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_later_event_file_is_read_later(cpu_accelerator: Accelerator, tmp_path: Path) -> None:
+    # Within one second their names differ by a counter, and 10 sorts before 9.
+    for step in range(3):
+        tracker = Tracker(cpu_accelerator, tmp_path, start_step=step)
+        tracker.scalars({"x": step}, step + 1)
+        tracker.close()
+    seconds = [int(path.name.split(".")[3]) for path in tmp_path.glob("events.out.*")]
+    assert len(set(seconds)) == 3
