@@ -57,44 +57,48 @@ def train_step(run: Run) -> dict[str, Tensor]:
     Returns:
         Detached scalars of this process, by TensorBoard tag.
     """
-    config, accelerator = run.config, run.accelerator
+    config, accelerator, phase = run.config, run.accelerator, run.stopwatch.phase
 
     for critic in range(config.n_critic):
-        reals = [next(run.stream) for _ in range(config.gradient_accumulation_steps)]
-        batches = _window(run, reals, f"discriminator {critic}")
+        with phase("data"):
+            reals = [next(run.stream) for _ in range(config.gradient_accumulation_steps)]
+            batches = _window(run, reals, f"discriminator {critic}")
         set_beta2(
             run.discriminator.optimizer,
             config.discriminator.beta2.at(run.images_seen, run.total_images),
         )
         run.augment.follow(run.images_seen, run.total_images)
-        scalars = discriminator_step(
+        with phase("discriminator"):
+            scalars = discriminator_step(
+                accelerator,
+                run.generator,
+                run.discriminator,
+                batches,
+                run.loss,
+                penalties=run.due_penalties(),
+                augment=run.augment,
+            )
+            run.after_discriminator(scalars)
+
+    batches = _window(run, reals, "generator")
+    set_beta2(run.generator.optimizer, config.generator.beta2.at(run.images_seen, run.total_images))
+    updates = run.generator.updates
+    with phase("generator"):
+        scalars |= generator_step(
             accelerator,
             run.generator,
             run.discriminator,
             batches,
             run.loss,
-            penalties=run.due_penalties(),
+            penalties=run.due_generator_penalties(),
             augment=run.augment,
         )
-        run.after_discriminator(scalars)
-
-    batches = _window(run, reals, "generator")
-    set_beta2(run.generator.optimizer, config.generator.beta2.at(run.images_seen, run.total_images))
-    updates = run.generator.updates
-    scalars |= generator_step(
-        accelerator,
-        run.generator,
-        run.discriminator,
-        batches,
-        run.loss,
-        penalties=run.due_generator_penalties(),
-        augment=run.augment,
-    )
-    run.after_generator(scalars)
+        run.after_generator(scalars)
 
     if run.generator.updates > updates:  # not where fp16 skipped the update
-        run.ema.update(run.generator.raw, run.images_seen, run.total_images)
-        run.power_ema.update(run.generator.raw, run.images_seen)
+        with phase("average"):
+            run.ema.update(run.generator.raw, run.images_seen, run.total_images)
+            run.power_ema.update(run.generator.raw, run.images_seen)
 
     run.step += 1
     return scalars

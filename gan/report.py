@@ -63,7 +63,7 @@ class Reporter:
             dynamic_ncols=True,
             mininterval=0.1 if sys.stderr.isatty() else 10.0,
         )
-        self._clock = time.perf_counter(), run.images_seen
+        self._clock = time.perf_counter(), run.step
         real = some_real(run.data, max(run.config.sample_num, 256), run.num_classes)[0]
         size, batch = run.data.shape[1:], run.images_per_update
         self._health = Health(real, suggest_gamma(size, batch) if size else None)
@@ -79,7 +79,7 @@ class Reporter:
             plain = serial.flatten(options).items()
             self._tracker.hparams({name: value for name, value in plain if name not in _NO_HPARAMS})
             self._picture("real", real[: run.config.sample_num])
-        self._clock = time.perf_counter(), run.images_seen
+        self._clock = time.perf_counter(), run.step
         return self
 
     def __exit__(
@@ -100,7 +100,8 @@ class Reporter:
         self._bar.refresh()
         self._tracker.close()
         self._tracker = Tracker(self._run.accelerator, self._folder, start_step=self._run.step)
-        self._clock = time.perf_counter(), self._run.images_seen
+        self._run.stopwatch.read()
+        self._clock = time.perf_counter(), self._run.step
 
     def progress(self) -> None:
         """Move the bar by one step."""
@@ -110,8 +111,9 @@ class Reporter:
         """Write a point of every curve; all processes take part in the averages."""
         run = self._run
         values = {tag: value.item() for tag, value in run.scalars().items()}
-        now = time.perf_counter(), run.images_seen
-        speed = (now[1] - self._clock[1]) / max(now[0] - self._clock[0], 1e-9)
+        now = time.perf_counter(), run.step
+        steps, seconds = now[1] - self._clock[1], max(now[0] - self._clock[0], 1e-9)
+        speed = steps * run.config.n_critic * run.images_per_update / seconds
         self._clock = now
         self._bar.set_postfix(
             D=f"{values['loss/discriminator']:.3f}",
@@ -134,6 +136,8 @@ class Reporter:
         for penalty in (*run.config.penalties, *run.config.generator_penalties):
             values[f"weight/{penalty.name}"] = run.penalty_weight(penalty)
         values["time/images_per_second"] = speed
+        for phase, total in run.stopwatch.read().items():
+            values[f"time/{phase}"] = total / max(steps, 1)
         if self._main:
             values |= gauges(run, values)
         self._tracker.scalars(values, run.step)

@@ -36,6 +36,7 @@ from gan.presets import PRESETS, preset_config
 from gan.regularizers import Remembering, clip_weights
 from gan.schedules import Schedule
 from gan.steps import Penalties
+from gan.stopwatch import Stopwatch
 
 _log = logging.getLogger(__name__)
 _ROWS = {**PENALTIES, **GENERATOR_PENALTIES}
@@ -60,6 +61,7 @@ class Run:
         augment: what the discriminator's images go through, and how strongly.
         power_ema: averages of other widths, if asked for.
         terms: the penalties of both networks by name; those that remember are this run's own.
+        stopwatch: seconds of the phases of its steps.
         step: completed steps, that is, attempted generator updates.
         images_seen: real images shown to the discriminator, on all processes.
         rollbacks: how often the run went back to a checkpoint after a divergence.
@@ -79,6 +81,7 @@ class Run:
     augment: Augmentation
     power_ema: PowerEMA
     terms: dict[str, Callable[[Scores], Tensor]]
+    stopwatch: Stopwatch
 
     step: int = 0
     images_seen: int = 0
@@ -261,6 +264,7 @@ def build(config: Config) -> Run:
             each.name: _own(_ROWS[each.name].term)
             for each in (*config.penalties, *config.generator_penalties)
         },
+        stopwatch=Stopwatch(accelerator.device),
     )
 
 

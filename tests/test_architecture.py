@@ -25,7 +25,7 @@ LAYERS = [
     {"flags", "presets"},
     {"augment", "chance", "losses", "networks", "optimizers", "penalties"} | {"regularizers"},
     {"card", "checkpoint", "choice", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
-    | {"portable", "power_ema", "sampling", "text", "tracking"},
+    | {"portable", "power_ema", "sampling", "stopwatch", "text", "tracking"},
     {"steps"},
     {"parts"},
     {"run", "text_run"},

@@ -42,6 +42,7 @@ SCALARS = {
     "accuracy/fake",
     "memory/process",
     "time/images_per_second",
+    *("time/data", "time/discriminator", "time/generator", "time/average"),
 }
 IMAGES = {"samples/real", "samples/ema", "samples/interpolation", "samples/nearest"}
 SAMPLED = {"samples/variety", "time/sampling"}
