@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gan.state import resume as resume
     from gan.steps import MicroBatch as MicroBatch
     from gan.steps import discriminator_step as discriminator_step
-    from gan.steps import frozen as frozen
+    from gan.freeze import frozen as frozen
     from gan.steps import generator_step as generator_step
 
 __version__ = "0.1.0"
@@ -60,7 +60,7 @@ _HOME = {
     "MicroBatch": "gan.steps",
     "discriminator_step": "gan.steps",
     "generator_step": "gan.steps",
-    "frozen": "gan.steps",
+    "frozen": "gan.freeze",
     "EMA": "gan.ema",
     # what goes into a step
     "LOSSES": "gan.losses",

@@ -8,7 +8,6 @@ network. It knows nothing of GANs: two make a GAN, one makes a text classifier.
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gan.errors import ConfigError, DivergenceError
+from gan.freeze import Buffers, Copies, frozen
 
 _WHY_NOT = {
     DistributedType.FSDP: "sharded parameters cannot be differentiated twice, as penalties need",
@@ -82,6 +82,7 @@ class Player:
         model: the prepared network; what is trained goes through it, so that gradients are
             averaged over the processes.
         raw: the same network without wrappers, for everything else.
+        frozen: holds `raw` still, while the other network trains: `with player.frozen: ...`.
         updates: successful updates.
         skipped: updates that fp16 skipped because a gradient overflowed.
     """
@@ -120,8 +121,10 @@ class Player:
         self.scaler = copy.deepcopy(accelerator.scaler)
         self.updates = 0
         self.skipped = 0
-        self._start: dict[str, Tensor] = {}
-        self._mean: dict[str, Tensor] = {}
+        self.frozen = frozen(self.raw)
+        self._buffers, self._start, self._mean = Buffers(self.raw), Copies(), Copies()
+        self._all = list(self.raw.parameters())
+        self._trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._check()
         if isinstance(ddp := _uncompiled(model), DistributedDataParallel):
             # `step` averages the buffers; DDP would overwrite them between two forwards, which
@@ -130,8 +133,8 @@ class Player:
 
     def _check(self) -> None:
         accelerator, name = self.accelerator, self.name
-        own = {id(parameter) for parameter in self.raw.parameters()}
-        if not all(id(parameter) in own for parameter in self._parameters()):
+        own = {id(parameter) for parameter in self._all}
+        if not all(id(parameter) in own for parameter in self._trained):
             raise ConfigError(
                 f"{name}: its optimizer holds parameters of another network; "
                 "give every network an optimizer of its own"
@@ -158,9 +161,6 @@ class Player:
                 f"{name}: DDP's static_graph gives wrong gradients with penalties and alternating "
                 "networks; leave it off"
             )
-
-    def _parameters(self) -> list[nn.Parameter]:
-        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     @property
     def lr(self) -> float:
@@ -189,25 +189,29 @@ class Player:
             "scaler": self.scaler,
         }
         if index == 0:
-            self._start, self._mean = copy_of_buffers(self.raw), {}
+            self._start, self._mean = self._buffers.copy(), []
         else:
-            set_buffers(self.raw, self._start)
+            self._buffers.restore(self._start)
         with _changed(self.accelerator, settings):
             try:
                 with nullcontext() if last else self.accelerator.no_sync(self.model):
                     yield
             except BaseException:
-                self.raw.zero_grad()  # half a window must not leak into the next one
-                set_buffers(self.raw, self._start)
+                self._clear()  # half a window must not leak into the next one
+                self._buffers.restore(self._start)
                 raise
         if of > 1:
-            self._add_to_mean(copy_of_buffers(self.raw), index)
+            self._add_to_mean(self._buffers.copy(), index)
 
-    def _add_to_mean(self, buffers: dict[str, Tensor], index: int) -> None:
-        for name, mean in self._mean.items():
+    def _add_to_mean(self, buffers: Copies, index: int) -> None:
+        for i, mean in enumerate(self._mean):
             if mean.is_floating_point():
-                buffers[name] = torch.lerp(mean, buffers[name], 1 / (index + 1))
+                buffers[i] = torch.lerp(mean, buffers[i], 1 / (index + 1))
         self._mean = buffers
+
+    def _clear(self) -> None:
+        for parameter in self._all:
+            parameter.grad = None
 
     def step(self) -> Tensor:
         """Unscale, clip, update, move the scheduler if the update was made, clear the gradient.
@@ -223,17 +227,18 @@ class Player:
             ConfigError: no parameter has a gradient.
             DivergenceError: fp16 has skipped so many updates in a row that it is no overflow.
         """
-        parameters = self._parameters()
-        if all(parameter.grad is None for parameter in parameters):
+        gradients = [p.grad for p in self._trained if p.grad is not None]
+        if not gradients:
             raise ConfigError(
                 f"{self.name}: no parameter has a gradient; does the loss depend on it?"
             )
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
-        limit = math.inf if self.clip_norm is None else self.clip_norm
-        norm = nn.utils.clip_grad_norm_(parameters, limit).detach()
+        norm = nn.utils.get_total_norm(gradients)
+        if self.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self._trained, self.clip_norm, norm)
         updated = self._update()
-        self.raw.zero_grad()
+        self._clear()
         if updated:
             self.updates += 1
             if self.scheduler is not None:
@@ -254,7 +259,7 @@ class Player:
         self.scaler.update()
         scale = self.scaler.get_scale()
         if scale < _LEAST_SCALE:
-            self.raw.zero_grad()
+            self._clear()
             raise DivergenceError(
                 f"update {self.updates + self.skipped + 1}: the gradient of the {self.name} is not "
                 f"finite, even with a loss scale of {scale:.0e}"
@@ -265,10 +270,12 @@ class Player:
     @torch.no_grad()
     def _average_buffers(self) -> None:
         """Leave the mean of what the micro-batches and the processes made of the buffers."""
-        set_buffers(self.raw, self._mean)
-        self._mean = {}
-        buffers = [b for b in self.raw.buffers() if b.is_floating_point()]
-        if buffers and self.accelerator.num_processes > 1:
+        self._buffers.restore(self._mean)
+        self._mean = []
+        if self.accelerator.num_processes == 1:
+            return
+        buffers = [b for b in self._buffers.now() if b.is_floating_point()]
+        if buffers:
             flat = torch.cat([b.reshape(-1).double() for b in buffers])
             flat = self.accelerator.reduce(flat, "mean")
             for buffer, part in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
@@ -325,31 +332,6 @@ class Player:
         if self.scaler is not None and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         self.updates, self.skipped = state["updates"], state["skipped"]
-
-
-def copy_of_buffers(network: nn.Module) -> dict[str, Tensor]:
-    """Buffers of a network, such as batch norm's statistics, to be put back later.
-
-    Args:
-        network: raw network.
-
-    Returns:
-        Copies, by name.
-    """
-    return {name: buffer.detach().clone() for name, buffer in network.named_buffers()}
-
-
-@torch.no_grad()
-def set_buffers(network: nn.Module, values: dict[str, Tensor]) -> None:
-    """Put buffers back, in place.
-
-    Args:
-        network: raw network.
-        values: by name; buffers that are not among them stay as they are.
-    """
-    for name, buffer in network.named_buffers():
-        if name in values:
-            buffer.copy_(values[name])
 
 
 def _uncompiled(model: nn.Module) -> nn.Module:

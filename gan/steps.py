@@ -10,19 +10,18 @@ unconditional, class-conditional and image-to-image pairs:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from gan.chance import Chance
 from gan.errors import ConfigError
 from gan.losses import AdversarialLoss
 from gan.penalties import Scores
-from gan.player import Player, copy_of_buffers, set_buffers
+from gan.player import Player
 
 Penalties = Mapping[str, tuple[float, Callable[[Scores], Tensor]]]
 Augment = Callable[[Tensor, Chance], Tensor]
@@ -62,32 +61,6 @@ def unchanged(images: Tensor, chance: Chance) -> Tensor:
         `images`.
     """
     return images
-
-
-@contextmanager
-def frozen(network: nn.Module) -> Iterator[nn.Module]:
-    """Hold a network still while the other one trains, and put it back, also after an error.
-
-    Without it the generator's backward fills the discriminator's gradients, which Accelerate
-    does not clear between accumulation steps, and each phase moves the other network's
-    batch-norm statistics and spectral-norm vectors.
-
-    Args:
-        network: raw (unwrapped) network; gradients still flow through it to its input.
-
-    Yields:
-        The network, with no parameter requiring a gradient. At the end every parameter's flag
-        and every buffer is as before.
-    """
-    flags = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
-    buffers = copy_of_buffers(network)
-    network.requires_grad_(False)
-    try:
-        yield network
-    finally:
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
-        set_buffers(network, buffers)
 
 
 def discriminator_step(
@@ -133,7 +106,7 @@ def discriminator_step(
     players, reports = (generator, discriminator), []
     for i, batch in enumerate(batches):
         chance, condition = batch.chance, batch.condition
-        with discriminator.micro_batch(i, of=len(batches)), frozen(generator.raw):
+        with discriminator.micro_batch(i, of=len(batches)), generator.frozen:
             with torch.no_grad():
                 fake = generator.raw(*batch.inputs)
             real_logits = discriminator.model(augment(batch.real, chance), *condition)
@@ -182,7 +155,7 @@ def generator_step(
     players, reports = (generator, discriminator), []
     for i, batch in enumerate(batches):
         chance, condition = batch.chance, batch.condition
-        with generator.micro_batch(i, of=len(batches)), frozen(discriminator.raw):
+        with generator.micro_batch(i, of=len(batches)), discriminator.frozen:
             fake = generator.model(*batch.inputs)
             fake_logits = discriminator.raw(augment(fake, chance), *condition)
             real_logits = None
@@ -241,4 +214,6 @@ def _penalised(
 
 def _mean(reports: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Mean over the micro-batches."""
+    if len(reports) == 1:
+        return reports[0]
     return {tag: torch.stack([report[tag] for report in reports]).mean() for tag in reports[0]}

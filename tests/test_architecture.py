@@ -23,7 +23,7 @@ LAYERS = [
     {"data_config", "network_config"},
     {"config"},
     {"flags", "presets"},
-    {"augment", "chance", "losses", "networks", "optimizers", "penalties"} | {"regularizers"},
+    {"augment", "chance", "freeze", "losses", "networks", "optimizers", "penalties"} | {"regularizers"},
     {"card", "checkpoint", "choice", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
     | {"portable", "power_ema", "sampling", "stopwatch", "text", "tracking"},
     {"steps"},

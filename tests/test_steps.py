@@ -15,10 +15,11 @@ from toys import TOTAL, Squeezed, accelerator, points, points_run, prepared, wei
 
 from gan.chance import Chance
 from gan.errors import ConfigError
+from gan.freeze import frozen
 from gan.loop import train_step
 from gan.losses import LOSSES
 from gan.penalties import PENALTIES, r1_penalty
-from gan.steps import MicroBatch, discriminator_step, frozen, generator_step
+from gan.steps import MicroBatch, discriminator_step, generator_step
 
 CUTTABLE = [name for name in LOSSES if name != "relativistic-average"]
 PENALTY_SETS = [
