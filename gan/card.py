@@ -110,7 +110,7 @@ def _table(entry: Mapping[str, Any]) -> str:
         if key not in left_out and value is not None
     )
     floor = entry.get("floor") or {}
-    rows = ["| metric | value | of unseen real images |", "|---|---|---|"]
+    rows = ["| metric | value | floor |", "|---|---|---|"]
     for metric, value in entry["values"].items():
         best = f"{floor[metric]:.4g}" if metric in floor else ""
         rows.append(f"| {metric} | {value:.4g} | {best} |")

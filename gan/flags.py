@@ -123,6 +123,8 @@ class Evaluate:
     """First seed of the samples."""
     metrics: tuple[str, ...] | None = None
     """Some of fid, kid, inception_score, precision, recall; None: all that are possible."""
+    kid_subset: int = 1000
+    """Images in each of kid's hundred subsets; papers use 1000."""
     truncation: float | None = None
     """As in gan sample; None: off, as in papers."""
     weights: Literal["ema", "generator"] = "ema"
@@ -130,7 +132,7 @@ class Evaluate:
     checkpoint: Which = "newest"
     """Which checkpoint of a run."""
     split: Literal["train", "test"] = "train"
-    """Which real images; where there are others, those give the floor."""
+    """Which real images; where there are others, those give the floor, else halves of them."""
 
 
 @dataclass(frozen=True)

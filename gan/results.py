@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import shutil
@@ -33,6 +34,7 @@ from gan.networks import build_generator
 from gan.run import Run
 from gan.state import checkpoints, saved_config
 
+_log = logging.getLogger(__name__)
 METRICS = ("fid", "precision", "recall")
 """What an evaluation during training measures."""
 _LENGTHS = {"self": 96, "inception": 2048, "vgg16": 4096, "dinov2": 1024, "clip": 512}
@@ -178,29 +180,46 @@ class Evaluations:
     def __call__(self, run: Run) -> tuple[dict[str, Any], bool]:
         """Evaluate, and note it in the run's `metrics.json`.
 
+        What cannot be measured, of a generator that collapsed for example, or not be noted, is a
+        warning: the training goes on.
+
         Args:
             run: the run.
 
         Returns:
-            What `gan.metrics.evaluate` gives, and whether no step before was better.
+            What `gan.metrics.evaluate` gives, without `values` where there are none, and whether
+            no step before was better.
         """
-        entry = evaluate(
-            run.ema.module,
-            run.data,
-            features=self._network,
-            num=run.config.evaluate_num,
-            metrics=METRICS,
-            about={"weights": "ema", "step": run.step},
-            cache=metrics_cache(),
-            accelerator=run.accelerator,
-        )
+        try:
+            entry = evaluate(
+                run.ema.module,
+                run.data,
+                features=self._network,
+                num=run.config.evaluate_num,
+                metrics=METRICS,
+                floor=False,
+                about={"weights": "ema", "step": run.step},
+                cache=metrics_cache(),
+                accelerator=run.accelerator,
+            )
+        except GanError as error:
+            _log.warning("no evaluation of step %d, training goes on: %s", run.step, error)
+            return {"values": {}}, False
         if run.accelerator.is_main_process:
             assert run.folder is not None
-            record(run.folder / "metrics.json", entry)
+            _note(run.folder / "metrics.json", entry, run.step)
         value = entry["values"][CHOSEN_BY]
         better = bool(value < self._best)
         self._best = min(value, self._best) if better else self._best
         return entry, better
+
+
+def _note(path: Path, entry: Mapping[str, Any], step: int) -> None:
+    try:
+        if record(path, entry):
+            _log.info("%s: step %d has been evaluated before, and is replaced", path, step)
+    except GanError as error:
+        _log.warning("the evaluation of step %d is not noted, training goes on: %s", step, error)
 
 
 # --- the best checkpoint -------------------------------------------------------------------------

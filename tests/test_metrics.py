@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import re
 import sys
 import warnings
@@ -137,6 +138,11 @@ def test_too_few_images(metrics: list[str], fakes: int, reals: int, message: str
     assert str(caught.value) == message
 
 
+def test_a_subset_of_one_has_no_kid() -> None:
+    with pytest.raises(GanError, match=r"^kid_subset: 1 is below 2$"):
+        check(["kid"], 999, 999, 96, 1)
+
+
 def test_flattened_features_are_refused() -> None:
     with pytest.raises(ValueError, match=r"features have shape \(9,\), not \(count, length\)"):
         Features(torch.zeros(9))
@@ -237,9 +243,12 @@ def test_an_evaluation_says_how_it_was_made(fidelity: None) -> None:
         "fid", "inception_score", "inception_score_std", "kid", "kid_std", "precision", "recall"
     ]  # fmt: skip
     assert all(math.isfinite(value) for value in values.values())
+    floor, nearest = found.pop("floor"), found.pop("nearest")
+    assert floor.keys() == values.keys()
+    assert 0.7 < nearest < 1.4
     assert found == {
-        "floor": None,
-        "nearest": None,
+        "floor_of": "one half of the real images (150) against the other, as there are no unseen "
+        "ones; half as many give a higher fid",
         "notes": [],
         "features": "pixels",
         "features_hash": "0",
@@ -251,9 +260,12 @@ def test_an_evaluation_says_how_it_was_made(fidelity: None) -> None:
         "data_fingerprint": reals.fingerprint,
         "seed": None,
         "truncation": None,
+        "kid_subset": 100,
         "weights": "ema",
         "step": 7,
     }
+    without = evaluate(fakes, reals, features=pixels(), subset=100, floor=False)
+    assert (without["values"], without["floor"], without["nearest"]) == (values, None, None)
 
 
 def test_a_generator_is_evaluated_by_its_seeds_and_the_datas_classes(fidelity: None) -> None:
@@ -397,23 +409,137 @@ def test_a_floor_that_cannot_be_is_a_note(fidelity: None) -> None:
     found = evaluate(
         blobs(200, 2), blobs(300, 1), features=pixels(), subset=100, held_out=blobs(60, 3)
     )
-    assert found["floor"] is None
+    assert set(found["floor"]) == {"precision", "recall"}
+    assert found["floor_of"] == "60 unseen real images"
     assert found["notes"] == [
-        "no floor: of the held-out images, fid needs at least 65 fakes; there are 60; "
-        "10,000 are usual"
+        f"no floor of {name}: it needs at least {least} images on either side; there are 60"
+        for name, least in (("fid", 65), ("kid", 100), ("inception_score", 100))
     ]
+
+
+def test_where_nothing_is_held_out_a_half_against_the_other_is_the_floor(fidelity: None) -> None:
+    reals = blobs(600, 1)
+    options: dict[str, Any] = {"features": pixels(), "subset": 100, "metrics": ["fid", "recall"]}
+    found = evaluate(blobs(600, 2), reals, **options)
+    # As good as real ones: below the floor of half as many images, and no copies.
+    assert found["values"]["fid"] < found["floor"]["fid"]
+    assert found["notes"] == []
+    copies = evaluate(reals, reals, **options)
+    assert copies["floor"] == found["floor"]
+    assert copies["nearest"] == 0
+    assert copies["notes"] == [
+        "the fakes are much closer to the real images than unseen ones are: copies?"
+    ]
+
+
+def test_the_gap_to_another_image_by_hand() -> None:
+    real = torch.tensor([[0.0], [1.0], [3.0], [7.0], [7.5]])
+    assert nearest_gap(real, real) == 0
+    assert nearest_gap(real, real, others=True) == 1
+
+
+class Broken(nn.Module):
+    """A generator that makes the same of everything."""
+
+    z_dim, num_classes, shape = 4, 0, (1, 8, 8)
+
+    def __init__(self, value: float, one: bool = False) -> None:
+        super().__init__()
+        self.value, self.one = nn.Parameter(torch.tensor(value)), one
+
+    def forward(self, z: Tensor) -> Tensor:
+        images = torch.zeros(len(z), *self.shape) + self.value
+        return torch.where(z[:, :1, None, None] > 0, images, 0.5) if self.one else images
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("network", ["pixels", "self"])
+def test_a_generator_that_always_makes_the_same_gets_numbers(
+    value: float, network: str, fidelity: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge_module, "_UPDATES", 20)
+    reals = blobs(300, 1)
+    features = pixels() if network == "pixels" else open_features("self", reals)
+    found = evaluate(Broken(value), reals, features=features, num=200, subset=100)
+    assert all(math.isfinite(each) for each in found["values"].values())
+    assert found["values"]["recall"] == 0
+    assert found["values"]["fid"] > 5 * found["floor"]["fid"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_generator_of_what_is_not_finite_is_refused(
+    value: float, fidelity: None, tmp_path: Path, two_processes: Callable[..., list[Any]]
+) -> None:
+    reals = blobs(300, 1)
+
+    def run(generator: nn.Module) -> str:
+        options: dict[str, Any] = {"num": 200, "subset": 100, "accelerator": Accelerator(cpu=True)}
+        with pytest.raises(GanError) as caught:
+            evaluate(generator, reals, features=pixels(), **options)
+        return str(caught.value)
+
+    words = " of 200 fakes are not finite: there is nothing to measure"
+    assert run(Broken(value)) == f"200{words}"
+    some = run(Broken(value, one=True))
+    assert 50 < int(some.removesuffix(words)) < 150
+    assert two_processes(run, Broken(value, one=True)) == [some, some]
+
+
+def test_what_has_no_value_is_one_clear_error_on_every_process(
+    fidelity: None, two_processes: Callable[..., list[Any]]
+) -> None:
+    reals, fakes = blobs(300, 1), blobs(200, 2)
+    huge = replace(pixels(), extract=lambda images: (images.float().flatten(1) * 3e38, None))
+    sure = replace(
+        pixels(), extract=lambda x: (x.float().flatten(1), x.float().flatten(1)[:, :6] * 1e4)
+    )
+
+    def run(network: FeatureNetwork, metric: str) -> str:
+        options: dict[str, Any] = {"accelerator": Accelerator(cpu=True), "subset": 100}
+        with pytest.raises(GanError) as caught:
+            evaluate(fakes, reals, features=network, metrics=[metric], **options)
+        return str(caught.value)
+
+    # Probabilities of exactly 0 have no logarithm.
+    words = "inception_score is nan: the features leave no other value"
+    assert run(sure, "inception_score") == words
+    assert two_processes(run, sure, "inception_score") == [words, words]
+    assert run(huge, "fid") == "200 of 200 fakes are not finite: there is nothing to measure"
+    vectors = Features(torch.full((99, 3), float("nan")))
+    with pytest.raises(GanError, match=r"^fid cannot be computed of these features: .*NaN"):
+        scores(vectors, vectors, ["fid"])
 
 
 def test_evaluations_are_recorded_one_after_the_other(tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
-    record(path, {"values": {"fid": 1.5}})
-    record(path, {"values": {"fid": 1.0}})
-    assert json.loads(path.read_text()) == [{"values": {"fid": 1.5}}, {"values": {"fid": 1.0}}]
+    first = {"values": {"fid": 1.5}, "step": 1, "features": "self", "seed": None, "time": "then"}
+    others = [first | {"step": 2}, first | {"values": {"kid": 1.0}}, first | {"seed": 1}]
+    for entry in (first, *others):
+        assert record(path, entry) is False
+    assert json.loads(path.read_text()) == [first, *others]
     assert list(tmp_path.iterdir()) == [path]
+    again = first | {"values": {"fid": 1.0}, "floor": {"fid": 0.5}, "time": "now"}
+    assert record(path, again) is True
+    assert json.loads(path.read_text()) == [*others, again]
     path.write_text("{")
     with pytest.raises(GanError, match=r"metrics\.json is no list of evaluations; move it away$"):
         record(path, {})
     assert path.read_text() == "{"
+
+
+def test_a_failed_write_of_the_evaluations_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "metrics.json"
+    record(path, {"values": {"fid": 1.5}})
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(GanError, match=r"^cannot write .*metrics\.json: No space left on device$"):
+        record(path, {"values": {"fid": 1.0}})
+    assert json.loads(path.read_text()) == [{"values": {"fid": 1.5}}]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 # --- feature networks ----------------------------------------------------------------------------

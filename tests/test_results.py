@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import gan
 from gan import results
 from gan.checkpoint import newest_checkpoint
 from gan.data_config import DataConfig
-from gan.errors import CheckpointError, ConfigError
+from gan.errors import CheckpointError, ConfigError, GanError
 from gan.loop import fit, start
 from gan.results import (
     Evaluations,
@@ -126,7 +127,10 @@ def entry(fid: float) -> dict[str, Any]:
     return {"values": {"fid": fid}, "features": "self"}
 
 
-def test_resuming_gives_the_evaluations_and_the_best_of_one_whole_run(tmp_path: Path) -> None:
+def test_resuming_gives_the_evaluations_and_the_best_of_one_whole_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gan")
     whole = gan.train(tiny(tmp_path, **EVALUATED, name="whole"))
     gan.train(tiny(tmp_path, **EVALUATED, name="parts"))
     # As if it had been killed after step 4, when step 6 was the best already.
@@ -140,7 +144,57 @@ def test_resuming_gives_the_evaluations_and_the_best_of_one_whole_run(tmp_path: 
     assert one is not None
     assert other is not None
     assert (one.step, one.manifest["best"]) == (other.step, other.manifest["best"])
-    assert without_time(tmp_path / "parts") == [*without_time(whole), without_time(whole)[-1]]
+    assert without_time(tmp_path / "parts") == without_time(whole)
+    assert "metrics.json: step 6 has been evaluated before, and is replaced" in caplog.text
+
+
+def test_an_evaluation_that_fails_is_a_warning_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, record = results.evaluate, results.record
+
+    def evaluate(*arguments: Any, **options: Any) -> dict[str, Any]:
+        if options["about"]["step"] == 4:
+            raise GanError("fid cannot be computed of these features: no reason")
+        return real(*arguments, **options)
+
+    def refuse(path: Path, each: dict[str, Any]) -> bool:
+        if each["step"] == 6:
+            raise GanError("cannot write there: No space left on device")
+        return record(path, each)
+
+    monkeypatch.setattr(results, "evaluate", evaluate)
+    monkeypatch.setattr(results, "record", refuse)
+    folder = gan.train(tiny(tmp_path, **EVALUATED))
+    assert [each["step"] for each in evaluations(folder)] == [2]
+    assert (folder / "generator/model.safetensors").is_file()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "no evaluation of step 4, training goes on: fid cannot be computed of these features: "
+        "no reason",
+        "the evaluation of step 6 is not noted, training goes on: cannot write there: No space "
+        "left on device",
+    ]
+
+
+def test_a_run_whose_average_collapsed_or_left_the_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = build(tiny(tmp_path, **EVALUATED))
+    start(run)
+    evaluator = Evaluations(run)
+    for scale in (0.0, float("nan")):
+        with torch.no_grad():
+            for parameter in run.ema.module.parameters():
+                parameter.mul_(scale)
+        found, better = evaluator(run)
+        if scale == 0:
+            assert all(math.isfinite(value) for value in found["values"].values())
+            assert found["values"]["recall"] == 0
+    assert (found, better) == ({"values": {}}, False)
+    assert caplog.messages == [
+        "no evaluation of step 0, training goes on: 120 of 120 fakes are not finite: there is "
+        "nothing to measure"
+    ]
 
 
 def test_keeping_the_best_is_whole_or_not_at_all(
@@ -269,7 +323,7 @@ def test_two_processes_evaluate_alike(
         start(run)
         evaluator = Evaluations(run)
         found, better = evaluator(run)
-        again, worse = evaluator(run)
+        again, worse = evaluator(run)  # replaces the first one
         assert again["values"] == found["values"]
         return [found["values"]["fid"], float(better)], worse
 
@@ -278,7 +332,7 @@ def test_two_processes_evaluate_alike(
     assert one[0][1] == 1
     assert one[1] is False
     noted = json.loads((tmp_path / "digits-001/metrics.json").read_text(encoding="utf-8"))
-    assert len(noted) == 2
+    assert len(noted) == 1
     alone = build(tiny(tmp_path, batch_size=16, **EVALUATED))
     start(alone)
     assert Evaluations(alone)(alone)[0]["values"]["fid"] == one[0][0]

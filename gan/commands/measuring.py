@@ -27,10 +27,12 @@ _HOW = {
     "step": "step",
     "seed": "first seed",
     "truncation": "truncation",
+    "kid_subset": "images in a subset of kid",
     "reals": "number of reals",
     "data": "real images",
     "split": "split of them",
     "data_fingerprint": "their fingerprint",
+    "floor_of": "floor",
     "torch_fidelity": "torch-fidelity",
 }
 """What makes numbers comparable, in words."""
@@ -73,6 +75,7 @@ def evaluate(words: list[str]) -> int:
         metrics=arguments.metrics,
         held_out=unseen,
         truncation=arguments.truncation,
+        subset=arguments.kid_subset,
         about={**about, "split": arguments.split},
         cache=metrics_cache(),
         accelerator=accelerator,
@@ -80,7 +83,8 @@ def evaluate(words: list[str]) -> int:
     )
     say(_table(entry))
     if is_main_process():
-        say(f"noted in {_note(what, entry)}")
+        path, replaced = _note(what, entry)
+        say(f"noted in {path}{', in place of the same evaluation before' if replaced else ''}")
     return 0
 
 
@@ -136,7 +140,7 @@ def _opened(
 def _table(entry: dict[str, Any]) -> str:
     """Numbers, and what makes them comparable, in columns."""
     floor = entry["floor"] or {}
-    lines = [f"{'':<28}{'value':>12}{'unseen reals' if floor else '':>16}".rstrip()]
+    lines = [f"{'':<28}{'value':>12}{'floor' if floor else '':>16}".rstrip()]
     for name, value in entry["values"].items():
         best = f"{floor[name]:.4g}" if name in floor else ""
         lines.append(f"{name:<28}{value:>12.4g}{best:>16}".rstrip())
@@ -150,23 +154,22 @@ def _table(entry: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"  note: {note}" for note in entry["notes"])])
 
 
-def _note(what: Path, entry: dict[str, Any]) -> Path:
-    """Store an evaluation beside what it is of."""
+def _note(what: Path, entry: dict[str, Any]) -> tuple[Path, bool]:
+    """Store an evaluation beside what it is of: where, and whether one like it was there."""
     from gan.metrics import record
     from gan.results import describe_generator, is_running
     from gan.state import saved_config
 
-    if (what / "config.yaml").is_file():
-        path = what / "metrics.json"
-        record(path, entry)
+    is_run = (what / "config.yaml").is_file()
+    generator = (what / "config.json").is_file()
+    beside = what.with_name(f"{what.resolve().name}.metrics.json")
+    path = what / "metrics.json" if is_run or generator else beside
+    replaced = record(path, entry)
+    if is_run:
         describe_generator(what, saved_config(what))
         if not is_running(what):  # TensorBoard would turn to the new file and leave the run's own
             _show(what, entry)
-        return path
-    generator = (what / "config.json").is_file()
-    path = what / "metrics.json" if generator else what.with_name(f"{what.name}.metrics.json")
-    record(path, entry)
-    return path
+    return path, replaced
 
 
 def _show(folder: Path, entry: dict[str, Any]) -> None:

@@ -24,11 +24,22 @@ from gan.chance import generator_for
 from gan.errors import GanError
 from gan.metrics.features import FeatureNetwork, open_features
 from gan.metrics.images import Images
-from gan.metrics.scores import METRICS, Features, check, nearest_gap, possible, scores
+from gan.metrics.scores import (
+    METRICS,
+    Features,
+    check,
+    floor_of,
+    halves,
+    nearest_gap,
+    possible,
+    scores,
+)
 from gan.sampling import generate, latents, to_bytes, unwrap
 
 PIECE = 64
 """Images of one call of the feature network: torch-fidelity's batch size."""
+_ORDER = "in order"
+"""Part of the name of cached features; another order of them is another cache."""
 
 
 def evaluate(
@@ -40,6 +51,7 @@ def evaluate(
     seed: int = 0,
     metrics: Sequence[str] | None = None,
     held_out: Images | None = None,
+    floor: bool = True,
     truncation: float | None = None,
     subset: int = 1000,
     about: Mapping[str, Any] | None = None,
@@ -56,11 +68,14 @@ def evaluate(
         fakes: a generator, or images.
         reals: real images of the same shape; all of them are used.
         features: name of a feature network, as `open_features` takes it, or one that is open.
-        num: how many fakes to make; of images, at most how many to take.
+        num: how many fakes to make; of images, at most how many to take: all of them in their
+            order, so that the numbers are torch-fidelity's, or a random part.
         seed: the first seed.
         metrics: names out of `METRICS`; None: all that the feature network allows.
         held_out: real images that training has not seen. The same numbers for them are the floor
-            that a perfect generator reaches, and they show what is a copy.
+            that a perfect generator reaches, and they show what is a copy. None: see `floor`.
+        floor: where nothing is held out, take one random half of the real images against the
+            other as the floor, and say so.
         truncation: see `gan.sampling.generate`.
         subset: images in each of KID's subsets.
         about: more to be stored: weights, step, ...
@@ -69,13 +84,13 @@ def evaluate(
         progress: show a bar on the main process.
 
     Returns:
-        `values` by metric; `floor`, the same for `held_out`; `nearest`, the median distance of a
-        fake to its nearest real image as a multiple of a held-out image's (1 is new, near 0 is
-        copied); `notes`, a sentence each; and the conditions.
+        `values` by metric; `floor`, the same for real images, and in `floor_of` which; `nearest`,
+        the median distance of a fake to its nearest real image as a multiple of an unseen image's
+        (1 is new, near 0 is copied); `notes`, a sentence each; and the conditions.
 
     Raises:
-        GanError: shapes that differ, too few images, an unknown metric, or a feature network
-            that cannot be had.
+        GanError: shapes that differ, too few images, fakes that are not finite, an unknown metric,
+            one that has no value, or a feature network that cannot be had.
     """
     main = accelerator is None or accelerator.is_main_process
     network = _network(features, reals, cache, accelerator, progress and main)
@@ -92,13 +107,23 @@ def evaluate(
         fake = _of_generator(fakes, reals, range(seed, seed + count), truncation, work)
     else:
         fake = _of_data(fakes, count, work, None)
+    if broken := int((~fake.vectors.isfinite().all(1)).sum()):
+        raise GanError(f"{broken} of {count} fakes are not finite: there is nothing to measure")
 
     held = None if held_out is None else _of_data(held_out, count, work, cache)
     answer: list[Any] = [None]
     if main:
-        answer = [_compared(fake, real, held, asked, metrics is None, subset)]
+        try:
+            chosen = possible(asked, fake)
+            if metrics is not None and chosen != tuple(asked):
+                raise GanError("metrics: inception_score needs a feature network that classifies")
+            answer = [_compared(fake, real, held, chosen, subset, floor)]
+        except GanError as error:  # every process has to know, or it would wait for ever
+            answer = [error]
     if work.processes > 1:
         broadcast_object_list(answer)
+    if isinstance(answer[0], GanError):
+        raise answer[0]
     conditions = {
         "features": network.name,
         "features_hash": network.hash,
@@ -110,6 +135,7 @@ def evaluate(
         "data_fingerprint": reals.fingerprint,
         "seed": seed if isinstance(fakes, nn.Module) else None,
         "truncation": truncation,
+        "kid_subset": subset if "kid" in answer[0]["values"] else None,
         "torch_fidelity": version("torch-fidelity"),
     }
     return {
@@ -120,27 +146,52 @@ def evaluate(
     }
 
 
-def record(path: Path, entry: Mapping[str, Any]) -> None:
+def record(path: Path, entry: Mapping[str, Any]) -> bool:
     """Add an evaluation to a `metrics.json`; whole or not at all.
+
+    An evaluation of the same thing under the same conditions (step, weights, features, counts,
+    seed, ...) that is there already, as after a resume, gives way to the new one.
 
     Args:
         path: the file, a list of evaluations; made if missing.
         entry: what `evaluate` gave.
 
+    Returns:
+        Whether it took the place of another one.
+
     Raises:
         GanError: the file cannot be read as such a list, or cannot be written.
     """
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
     try:
         entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
         if not isinstance(entries, list):
             raise ValueError
-        temporary = path.with_name(f".{os.getpid()}-{path.name}")
-        temporary.write_text(json.dumps([*entries, entry], indent=2) + "\n", encoding="utf-8")
+        others = [each for each in entries if _conditions(each) != _conditions(entry)]
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps([*others, entry], indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except ValueError:
         raise GanError(f"{path} is no list of evaluations; move it away") from None
     except OSError as error:
         raise GanError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    return len(others) < len(entries)
+
+
+def _conditions(entry: Any) -> Any:
+    """What makes two evaluations the same one: all but what came out, and which metrics did."""
+    if not isinstance(entry, Mapping):
+        return entry
+    values = entry.get("values")
+    found = ("values", "floor", "floor_of", "nearest", "notes", "features_accuracy", "time")
+    names = sorted(values) if isinstance(values, Mapping) else []
+    kept = {key: value for key, value in entry.items() if key not in found and value is not None}
+    return names, kept
 
 
 # --- the parts -----------------------------------------------------------------------------------
@@ -161,12 +212,16 @@ class _Work:
         return all(gather_object([done])) if self.processes > 1 else done
 
     def features(self, what: str, count: int, images: Callable[[slice], Tensor]) -> Features:
-        """Features of `count` images; `images` gives the bytes of a range of them."""
+        """Features of `count` images; `images` gives a range of them, as bytes or in [-1, 1]."""
         starts = range(0, count, PIECE)
         mine = {}
         for start in tqdm(starts[self.rank :: self.processes], what, disable=not self.progress):
             piece = images(slice(start, min(start + PIECE, count)))
-            mine[start] = self.network.extract(piece)
+            finite = piece.isfinite().flatten(1).all(1)
+            made = piece.is_floating_point() and piece.ndim == 4
+            found, classes = self.network.extract(to_bytes(piece) if made else piece)
+            # The bytes of what is not finite look like any others; its features must not.
+            mine[start] = found.masked_fill(~finite[:, None], float("nan")), classes
         if self.processes > 1:
             mine = {start: pair for part in gather_object([mine]) for start, pair in part.items()}
         vectors, logits = zip(*(mine[start] for start in starts), strict=True)
@@ -208,22 +263,23 @@ def _of_generator(
     def images(piece: slice) -> Tensor:
         z = latents(seeds[piece], int(raw.z_dim))  # type: ignore[arg-type]
         part = None if labels is None else labels[piece]
-        made = generate(raw, z, part, truncation=truncation)
-        return to_bytes(made) if made.ndim == 4 else made
+        return generate(raw, z, part, truncation=truncation)
 
     return work.features("fakes", len(seeds), images)
 
 
 def _of_data(data: Images, count: int, work: _Work, cache: Path | None) -> Features:
-    """Features of a random part of the data that only its size decides, in random order."""
+    """Features of the data, or of a random part that only its size decides, in their order."""
     count = min(count, len(data))
-    key = f"{data.fingerprint} {count} {len(data)} {work.network.name} {work.network.hash}"
+    key = f"{_ORDER} {data.fingerprint} {count} {len(data)} "
+    key += f"{work.network.name} {work.network.hash}"
     name = hashlib.sha256(f"{key} {work.network.resize}".encode()).hexdigest()[:24]
     path = None if cache is None else cache / f"features-{name}.safetensors"
     found = None if path is None else _load(path)
     if work.by_all(found is not None) and found is not None:
         return found
-    chosen = torch.randperm(len(data), generator=generator_for("metric images"))[:count].tolist()
+    order = torch.randperm(len(data), generator=generator_for("metric images"))
+    chosen = order[:count].sort().values.tolist()
     features = work.features(
         "real images", count, lambda piece: data.__getitems__(chosen[piece])[0]
     )
@@ -237,27 +293,36 @@ def _compared(
     real: Features,
     held: Features | None,
     metrics: Sequence[str],
-    as_possible: bool,
     subset: int,
+    floor: bool,
 ) -> dict[str, Any]:
-    chosen = possible(metrics, fake)
-    if not as_possible and chosen != tuple(metrics):
-        raise GanError("metrics: inception_score needs a feature network that classifies")
-    notes: list[str] = []
-    values = scores(fake, real, chosen, subset=subset)
-    result: dict[str, Any] = {"values": values, "floor": None, "nearest": None, "notes": notes}
-    if held is None:
+    result: dict[str, Any] = {
+        "values": scores(fake, real, metrics, subset=subset),
+        **{"floor": None, "floor_of": None, "nearest": None, "notes": []},
+    }
+    if held is None and not floor:
         return result
-    try:
-        result["floor"] = scores(held, real, chosen, subset=subset)
-    except GanError as error:
-        notes.append(f"no floor: of the held-out images, {error}")
-    unit = nearest_gap(held.vectors, real.vectors)
+    notes: list[str] = result["notes"]
+    pair = halves(real) if held is None else (held, real)
+    result["floor"], missing = floor_of(*pair, metrics, subset)
+    notes += [f"no floor of {name}: {why}" for name, why in missing.items()]
+    if result["floor"]:
+        result["floor_of"] = (
+            f"{len(pair[0].vectors):,} unseen real images"
+            if held is not None
+            else f"one half of the real images ({len(pair[0].vectors):,}) against the other, as "
+            "there are no unseen ones; half as many give a higher fid"
+        )
+    unit = (
+        nearest_gap(real.vectors, real.vectors, others=True)
+        if held is None
+        else nearest_gap(held.vectors, real.vectors)
+    )
     result["nearest"] = nearest_gap(fake.vectors, real.vectors) / unit if unit else None
     if result["nearest"] is not None and result["nearest"] < 0.5:
         notes.append("the fakes are much closer to the real images than unseen ones are: copies?")
-    floor = (result["floor"] or {}).get("fid", 0.0)
-    if values.get("fid", floor) < 0.5 * floor:
+    best = 0.0 if held is None else (result["floor"] or {}).get("fid", 0.0)
+    if result["values"].get("fid", best) < 0.5 * best:
         notes.append("fid is far below that of real images that training has not seen: copies?")
     return result
 
