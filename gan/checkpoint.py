@@ -131,7 +131,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: str) 
     wrong = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
     if wrong:
         first = "; ".join(
-            f"{name}: {theirs.get(name, 'absent')} in the file, {mine.get(name, 'absent')} here"
+            f"{name}: {theirs.get(name, 'absent')} there, {mine.get(name, 'absent')} here"
             for name in wrong[:3]
         )
         raise CheckpointError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -87,7 +88,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 2 a mistake that the message explains, 3 training diverged,
         130 stopped by Ctrl-C, 143 stopped by SIGTERM.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is not None:
+        return _run(list(arguments))
+    try:
+        return _run(sys.argv[1:])
+    finally:
+        # What Python still tears down, a second Ctrl-C ends without a word.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(), end="")
         return 0

@@ -22,9 +22,10 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor, nn
+from torch import nn
 
 from gan import hub
+from gan.checkpoint import load_weights
 from gan.errors import CheckpointError, GanError
 from gan.networks import build_generator
 from gan.sampling import unwrap
@@ -60,7 +61,7 @@ def save_generator(
             written.
     """
     state = {_WRAPPERS.sub("", name): value for name, value in unwrap(module).state_dict().items()}
-    _fill(_build(family, shape, options), state, "the generator to export")
+    load_weights(_build(family, shape, options), state, "the generator to export")
     packed = {
         name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, value in state.items()
@@ -124,7 +125,7 @@ def load_generator(path: Path | str) -> nn.Module:
         generator = _build(config["family"], config["shape"], config["options"])
     except (GanError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise CheckpointError(f"{folder}/config.json describes no generator: {error}") from None
-    _fill(generator, state, str(file))
+    load_weights(generator, state, str(file))
     return generator.eval()
 
 
@@ -216,20 +217,6 @@ def _other_kind(path: Path) -> str:
 def _build(family: str, shape: Sequence[int], options: Mapping[str, Any]) -> nn.Module:
     with torch.random.fork_rng([]):  # its fresh weights are thrown away
         return build_generator(family, shape, **options)
-
-
-def _fill(generator: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load strictly, with one readable sentence if it does not fit."""
-    mine = {name: tuple(value.shape) for name, value in generator.state_dict().items()}
-    theirs = {name: tuple(value.shape) for name, value in state.items()}
-    wrong = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
-    if wrong:
-        first = "; ".join(
-            f"{name} is {theirs.get(name, 'absent')} instead of {mine.get(name, 'absent')}"
-            for name in wrong[:3]
-        )
-        raise CheckpointError(f"{source} does not fit: {len(wrong)} tensors differ: {first}")
-    generator.load_state_dict(state)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
 
 import torch
 from torch import Tensor
@@ -15,46 +11,8 @@ from torch import Tensor
 from gan.errors import DivergenceError
 from gan.penalties import GENERATOR_PENALTIES
 from gan.run import Run
-
-
-@dataclass
-class Received:
-    """The first signal that asked the run to stop.
-
-    Attributes:
-        number: of the signal; 0 while there is none.
-    """
-
-    number: int = 0
-
-
-@contextmanager
-def stop_signals() -> Iterator[Received]:
-    """Turn the first SIGINT or SIGTERM into a request; the second one acts at once.
-
-    Yields:
-        Where the request shows. Outside the main thread signals are left alone.
-    """
-    received = Received()
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        received.number = number
-        restore()
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield received
-    finally:
-        restore()
+from gan.signals import Received as Received
+from gan.signals import stop_signals as stop_signals
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from gan.errors import CheckpointError, ConfigError, GanError
-from gan.guard import stop_signals
 from gan.player import Player
+from gan.signals import stop_signals
 from gan.text.batches import by_length, data_loader, encode
 from gan.text.config import TextConfig
 from gan.text.dataset import Texts

@@ -19,11 +19,12 @@ PACKAGE = ROOT / "gan"
 LAYERS = [
     # Lowest first. A module imports modules of lower layers only. A name stands for a file or a
     # folder of gan/; inside a folder, everything may import everything.
-    {"errors", "schedules", "serial"},
+    {"errors", "schedules", "serial", "signals"},
     {"data_config", "network_config"},
     {"config"},
     {"flags", "presets"},
-    {"augment", "chance", "freeze", "losses", "networks", "optimizers", "penalties"} | {"regularizers"},
+    {"augment", "chance", "freeze", "losses", "networks", "optimizers", "penalties"}
+    | {"regularizers"},
     {"card", "checkpoint", "choice", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
     | {"portable", "power_ema", "sampling", "stopwatch", "text", "tracking"},
     {"steps"},
@@ -39,7 +40,7 @@ LAYERS = [
 ]
 LISTED = {
     *((name, "sampling") for name in ("export", "gallery", "metrics", "portable")),
-    ("export", "hub"),
+    *(("export", name) for name in ("checkpoint", "hub")),
     ("penalties", "regularizers"),
     ("regularizers", "augment"),
     ("power_ema", "checkpoint"),
@@ -47,7 +48,9 @@ LISTED = {
 }
 """The imports inside one layer that the plan allows."""
 
-NO_TORCH = {"errors", "schedules", "serial", "data_config", "network_config", "config", "presets"}
+NO_TORCH = {"errors", "schedules", "serial", "signals"} | {
+    *("data_config", "network_config", "config", "presets")
+}
 """Standard library and yaml only."""
 TORCH_ONLY = next(names for names in LAYERS if "losses" in names)
 """Pure pieces: standard library and torch only."""
@@ -200,6 +203,15 @@ def test_help_and_version_leave_torch_out(arguments):
     done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+def test_one_network_needs_nothing_of_two():
+    probe = (
+        "import sys, gan.text_classification\n"
+        "sys.exit(str({'gan.run', 'gan.losses', 'gan.penalties', 'gan.steps'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == "set()\n"
 
 
 # --- the tests above can fail --------------------------------------------------------------------

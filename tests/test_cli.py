@@ -359,3 +359,22 @@ def test_control_c_before_the_training_ends_the_process_at_once() -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in err
+
+
+def test_control_c_after_the_work_is_done_ends_without_a_word() -> None:
+    probe = (
+        "import signal, sys, time\n"
+        "sys.argv = ['gan', '--version']\n"
+        "from gan.cli import main\n"
+        "main()\n"
+        "time.sleep(20)  # as long as threads of torch may take to end\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", probe], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10)[1] == ""
+    assert process.returncode == -signal.SIGINT

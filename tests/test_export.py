@@ -141,8 +141,8 @@ def test_weights_of_another_generator_are_not_written(tmp_path: Path, generator:
     with pytest.raises(CheckpointError) as caught:
         save_generator(tmp_path / "new", generator, family="mlp", shape=SHAPE, options=options)
     assert str(caught.value) == (
-        "the generator to export does not fit: 1 tensors differ: "
-        "layers.0.weight is (8, 8) instead of (8, 9)"
+        "the generator to export does not fit this network (1 tensors differ): "
+        "layers.0.weight: (8, 8) there, (8, 9) here"
     )
     assert not (tmp_path / "new").exists()
 
@@ -224,8 +224,8 @@ def test_a_config_that_was_tampered_with(folder: Path, changes: dict[str, Any], 
 def test_options_that_do_not_fit_the_weights(folder: Path) -> None:
     edit(folder, options={"z_dim": 5, "hidden": [8, 17], "num_classes": 3})
     assert problem(folder).startswith(
-        f"{folder}/model.safetensors does not fit: 6 tensors differ: "
-        "layers.3.weight is (16, 8) instead of (17, 8); "
+        f"{folder}/model.safetensors does not fit this network (6 tensors differ): "
+        "layers.3.weight: (16, 8) there, (17, 8) here; "
     )
 
 

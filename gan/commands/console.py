@@ -59,7 +59,7 @@ def log_to_stderr() -> None:
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C end the process at once, where an import in progress could swallow it.
 
-    Once training runs, it is a request to stop and save; see `gan.guard.stop_signals`.
+    Once training runs, it is a request to stop and save; see `gan.signals.stop_signals`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
