@@ -1,8 +1,8 @@
 """The one way from an encoded picture to bytes of the shape asked for.
 
-Whatever the file holds is converted by value: orientation applied, transparency composited or
-kept, deep and float values scaled by their range and never clipped. numpy and Pillow only, so
-that a decoding process starts fast.
+Whatever the file holds is converted by value: orientation applied, colours brought to sRGB,
+transparency composited or kept, deep and float values scaled by their range and never clipped.
+numpy and Pillow only, so that a decoding process starts fast.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from gan.data.colours import in_srgb
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
@@ -28,6 +30,7 @@ _FORMATS = (
     *("AVIF", "JPEG2000", "TGA", "DIB", "ICO", "PCX", "QOI"),
 )
 _ORIENTATION = 0x0112
+_PNG_DEPTH = 24  # place of the byte that says how many bits a value of a PNG has
 _EXACT = 256  # pixels; averages over areas of axes below twice this length are exact
 _METADATA = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif")
 _DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
@@ -86,6 +89,10 @@ def open_picture(data: bytes) -> Image.Image:
         raise UnreadableError(_reason(data, error)) from error
     if _ends_too_early(data, picture.format):
         raise UnreadableError("the file ends before the picture does (an unfinished download?)")
+    key = picture.info.get("transparency")
+    if isinstance(key, tuple) and picture.format == "PNG" and data[_PNG_DEPTH] == 16:
+        # Pillow keeps the upper bytes of the pixels, but all of the key.
+        picture.info["transparency"] = tuple(value >> 8 for value in key)
     return _upright(picture)
 
 
@@ -214,7 +221,13 @@ def _background(target: Target) -> Bytes:
 def _plain(picture: Image.Image, target: Target) -> Image.Image:
     """Return it in mode L or F (grey in 0..255), RGB, or RGBA where opacity is to be kept."""
     if picture.mode in (*_DEEP, "I", "F"):
-        return Image.fromarray(_scaled(picture))
+        scaled, key = _scaled(picture), picture.info.get("transparency")
+        if key is None:
+            return Image.fromarray(scaled)
+        grey = Image.fromarray(np.rint(scaled).astype(np.uint8))
+        seen = Image.fromarray(np.where(np.asarray(picture) == key, 0, 255).astype(np.uint8))
+        picture = Image.merge("RGBA", (grey, grey, grey, seen))
+    picture = in_srgb(picture)
     if has_opacity(picture):
         picture = picture.convert("RGBA")
         if target.channels == 4:

@@ -22,7 +22,7 @@ from gan.data.sources import Source, fingerprint_of
 from gan.data.worker import Outcome
 from gan.errors import DataError
 
-_VERSION = 1  # of the pixels in the cache: one more wherever the same settings give other values
+_VERSION = 2  # of the pixels in the cache: one more wherever the same settings give other values
 _SAMPLE = 256
 _SMALL = 64 << 20
 _LARGEST_GUESS = 256
@@ -117,7 +117,8 @@ def _found(entry: Entry, items: Items) -> Prepared | None:
             except UnreadableError:
                 continue
             return None
-    outcome = Outcome(failures, Counter(known["modes"]), Counter(known["sizes"]))
+    met = (Counter(known[kind]) for kind in ("modes", "sizes", "profiles"))
+    outcome = Outcome(failures, *met)
     target = Target(**{**known["target"], "background": tuple(known["target"]["background"])})
     return _mapped(entry, tuple(known["shape"]), target, outcome)
 
@@ -145,8 +146,10 @@ def _made(cache: Cache, entry: Entry, source: Source, wanted: Wanted) -> Prepare
             file.truncate(size)
         outcome = decode_all(items, target, partial.pixels)
         shape = (_close_gaps(partial.pixels, shape, outcome), *shape[1:])
-        known = {"shape": shape, "failures": outcome.failures, "modes": outcome.modes,
-                 "sizes": outcome.sizes, "target": vars(target), "source": source.name}  # fmt: skip
+        known = {
+            **{"shape": shape, "target": vars(target), "source": source.name},
+            **vars(outcome),
+        }
         cache.finish(partial, known)
     return _mapped(entry, shape, target, outcome)
 

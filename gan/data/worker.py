@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from gan.data.colours import profile_effect
 from gan.data.decode import Bytes, Target, UnreadableError, convert, has_opacity, strictly
 from gan.data.items import Items
 
@@ -25,17 +26,21 @@ class Outcome:
         failures: number of the example, and why it cannot be read.
         modes: how many pictures have each of Pillow's modes, "+" where something shows through.
         sizes: how many pictures have each size, "WIDTHxHEIGHT".
+        profiles: how many pictures have a colour profile that was "converted", or "ignored"
+            because it cannot be used.
     """
 
     failures: list[tuple[int, str]] = field(default_factory=list)
     modes: Counter[str] = field(default_factory=Counter)
     sizes: Counter[str] = field(default_factory=Counter)
+    profiles: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Outcome) -> None:
         """Take in what was met elsewhere."""
         self.failures += other.failures
         self.modes.update(other.modes)
         self.sizes.update(other.sizes)
+        self.profiles.update(other.profiles)
 
 
 def decode_stretch(
@@ -51,7 +56,7 @@ def decode_stretch(
             cannot be read.
     """
     outcome = Outcome()
-    met: Counter[tuple[str, bool, tuple[int, int]]] = Counter()
+    met: Counter[tuple[str, bool, tuple[int, int], str]] = Counter()
     nothing = np.zeros((items.parts * target.channels, target.height, target.width), np.uint8)
     for index in range(len(items)):
         try:
@@ -62,11 +67,13 @@ def decode_stretch(
             write(nothing)
             continue
         for picture in pictures:
-            met[picture.mode, has_opacity(picture), picture.size] += 1
+            met[picture.mode, has_opacity(picture), picture.size, profile_effect(picture)] += 1
         write(planes[0] if len(planes) == 1 else np.concatenate(planes))
-    for (mode, opacity, (width, height)), count in met.items():
+    for (mode, opacity, (width, height), effect), count in met.items():
         outcome.modes[mode + "+" * opacity] += count
         outcome.sizes[f"{width}x{height}"] += count
+        if effect:
+            outcome.profiles[effect] += count
     return outcome
 
 
