@@ -292,6 +292,18 @@ def test_names_in_no_known_encoding(tmp_path: Path) -> None:
     assert open_data(str(tmp_path)).images[0, 0, 0, 0] == 5
 
 
+def test_classes_in_no_known_encoding_can_be_written_anywhere(tmp_path: Path) -> None:
+    for name in ("cafe", "tea"):
+        picture(tmp_path / name / "a.png", 5)
+    try:
+        os.rename(tmp_path / "cafe", os.fsencode(tmp_path) + b"/caf\xe9")
+    except OSError:
+        pytest.skip("needs: a file system that takes any name")
+    data = open_data(str(tmp_path))
+    assert data.class_names == ("caf\\udce9", "tea")
+    assert data.labels.tolist() == [0, 1]
+
+
 def test_images_of_many_sizes_meet_at_a_power_of_two(tmp_path: Path) -> None:
     for index, size in enumerate([(40, 90), (70, 50), (100, 100)]):
         picture(tmp_path / f"{index}.png", 5, size)
@@ -350,6 +362,11 @@ def test_empty_folder_and_folder_without_images(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(DataError, match=r"holds 1 files but no images, such as notes\.txt"):
         open_data(str(tmp_path))
+
+
+def test_a_single_image(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.png' is a single image\. Give a folder, zip or tar"):
+        open_data(str(picture(tmp_path / "a.png")))
 
 
 def test_labels_that_are_not_there(tmp_path: Path) -> None:

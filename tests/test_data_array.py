@@ -181,7 +181,8 @@ def test_several_candidates(tmp_path: Path) -> None:
         (np.zeros((0, 8, 8)), "the array of shape (0, 8, 8) is empty"),
         (np.zeros((2, 5, 8, 6)), "has no axis of 1, 3 or 4 channels, neither second nor last"),
         (np.zeros((2, 8, 8), complex), "values of type complex128 are no images"),
-        (np.array([[[{}]]]), "cannot be read as an array of images: "),
+        (np.array([[[{}]]]), "the array (1, 1, 1) of Python objects, which are never loaded."),
+        (np.zeros((64, 48, 3)), "holds no array of images: the array (64, 48, 3)."),
     ],
 )
 def test_arrays_that_are_no_images(array: np.ndarray, reason: str, tmp_path: Path) -> None:
@@ -196,5 +197,72 @@ def test_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.npy cannot be read as an array of images"):
         open_data(str(path))
     (tmp_path / "b.npz").write_bytes(b"hello")
-    with pytest.raises(DataError, match=r"b\.npz cannot be read as an array of images"):
+    with pytest.raises(DataError, match=r"b\.npz cannot be read as an array of images") as caught:
         open_data(str(tmp_path / "b.npz"))
+    assert "pickle" not in str(caught.value)
+    np.savez(tmp_path / "c.npz", images=IMAGES)
+    (tmp_path / "c.npz").write_bytes((tmp_path / "c.npz").read_bytes()[:300])
+    with pytest.raises(DataError, match=r"images: it ends too early \(an unfinished download\?\)"):
+        open_data(str(tmp_path / "c.npz"))
+
+
+LABELS_THAT_FIT = {
+    "columns": (np.array([[3], [0], [3], [3], [0]]), ("0", "3"), [1, 0, 1, 1, 0]),
+    "bool": (np.array([True, False, True, True, False]), ("0", "1"), [1, 0, 1, 1, 0]),
+    "names": (np.array(["dog", "cat", "dog", "dog", "cat"]), ("cat", "dog"), [1, 0, 1, 1, 0]),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS_THAT_FIT)
+def test_labels_of_many_kinds(kind: str, tmp_path: Path) -> None:
+    labels, names, numbers = LABELS_THAT_FIT[kind]
+    np.savez(tmp_path / "a.npz", images=IMAGES, labels=labels)
+    alone = saved(tmp_path, labels, "l.npy")
+    for data in (
+        open_data(str(tmp_path / "a.npz")),
+        open_data(saved(tmp_path, IMAGES), labels=alone),
+    ):
+        assert (data.class_names, data.labels.tolist()) == (names, numbers)
+
+
+LABELS_THAT_DO_NOT_FIT = [
+    (np.arange(4), "holds int64 of shape (4,); it needs 5 whole numbers, one an image. Or use"),
+    (np.arange(5) / 2, "holds float64 of shape (5,); it needs 5 whole numbers, one an image. "
+     "Save them as labels.astype(int). Or use labels none."),
+    (np.eye(5), "holds float64 of shape (5, 5); it needs 5 whole numbers, one an image. "
+     "Save one-hot labels as labels.argmax(1). Or use labels none."),
+    (np.array(list("abcab"), object), "holds Python objects, which are never loaded, of shape"),
+    (np.array([0, -1, 0, -1, 1]), "has 2 labels below 0, such as -1. Number the classes from 0 on"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("labels", "reason"), LABELS_THAT_DO_NOT_FIT)
+def test_labels_that_do_not_fit(labels: np.ndarray, reason: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=IMAGES, labels=labels)
+    np.save(tmp_path / "l.npy", labels, allow_pickle=True)
+    for source, given in (str(tmp_path / "a.npz"), "auto"), ("", str(tmp_path / "l.npy")):
+        with pytest.raises(DataError, match=r"^labels: ") as caught:
+            open_data(source or saved(tmp_path, IMAGES), labels=given)
+        assert reason in str(caught.value)
+    assert open_data(str(tmp_path / "a.npz"), labels="none").num_classes == 0
+
+
+def test_objects_that_are_not_needed_are_left_alone(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=IMAGES, meta=np.array([{}, 1], object))
+    assert len(open_data(str(tmp_path / "a.npz"))) == 5
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "size"),
+    [
+        ((5, 3, 3, 3), "height, width, channels", (3, 3, 3)),
+        ((5, 1, 4, 4), "channels, height, width", (1, 4, 4)),
+        ((5, 4, 4, 3), "height, width, channels", (3, 4, 4)),
+    ],
+)
+def test_an_order_in_doubt_is_said(
+    shape: tuple[int, ...], order: str, size: tuple[int, ...], tmp_path: Path
+) -> None:
+    data = open_data(saved(tmp_path, np.zeros(shape, np.uint8)))
+    assert data.notes == (f"the shape {shape} is taken to be (count, {order})",)
+    assert data.shape == size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,29 @@ def test_points() -> None:
     report = describe("ring")
     assert report.problem is None
     assert "ring: 50,000 points" in report.text()
+
+
+def test_pairs_in_words(tmp_path: Path) -> None:
+    for index in range(3):
+        for side, value in ("A", 50 + index), ("B", 100):
+            (tmp_path / side).mkdir(exist_ok=True)
+            Image.new("L", (8, 8), value).save(tmp_path / side / f"{index}.png")
+    report = describe(str(tmp_path), pairs="folders")
+    assert (report.problem, report.presets, report.classes) == (None, [], {})
+    text = report.text()
+    assert f"{tmp_path}: 3 pairs of images" in text
+    assert "training would see: 3 pairs, each image of 1x8x8 (channels x height x width)" in text
+    assert "gan train learns no pairs; examples/image_to_image.py does" in text
+    assert "unconditional" not in text
+    assert "presets" not in text
+
+
+def test_names_in_no_known_encoding_can_be_printed(tmp_path: Path) -> None:
+    try:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")).touch()
+    except OSError:
+        pytest.skip("needs: a file system that takes any name")
+    assert "\\udcff.png: the file is empty" in describe(str(tmp_path)).text().encode().decode()
 
 
 def test_contact_sheet_of_images(tmp_path: Path) -> None:

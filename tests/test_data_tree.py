@@ -341,6 +341,60 @@ def test_label_tables_that_do_not_fit(classes: Path) -> None:
     assert "holds no labels" in labelled(classes, "l.json", '{"labels": null}')
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("cat/a.png,x\ncat/a.png,y\n", "l.csv gives cat/a.png two classes, x and y. Keep one."),
+        (
+            "file,label\n\ncat/a.png,x\ncat/b.png,\n",
+            "l.csv, line 4: 'cat/b.png,' lacks a file or a label. Every row needs both; complete "
+            "or remove it.",
+        ),
+        ("file;label\ncat/a.png;x\ncat/b.png\n", "l.csv, line 3: 'cat/b.png' lacks a file or"),
+        ("", "l.csv needs a column of files and one of labels in every row."),
+        ("file\nb.png\n", "l.csv needs a column of files and one of labels in every row."),
+    ],
+)
+def test_rows_of_a_table_that_say_too_much_or_too_little(
+    text: str, reason: str, classes: Path
+) -> None:
+    assert reason in labelled(classes, "l.csv", text)
+
+
+def test_blank_lines_in_a_table(classes: Path, tmp_path: Path) -> None:
+    rows = "\n \nfile,label\n\ncat/a.png,x\ncat/b.png,y\n  ,\ndog/a.png,x\ndog/b.png,x\n\n"
+    (tmp_path / "l.csv").write_text(rows)
+    data = open_data(str(classes), labels=str(tmp_path / "l.csv"))
+    assert data.labels.tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("label", ["-1", "0.5", "null", "true", "[0, 1]"])
+def test_labels_in_json_that_are_no_classes(label: str, classes: Path) -> None:
+    text = f'{{"labels": [["cat/a.png", {label}]]}}'
+    assert "only whole numbers from 0 on, one a file" in labelled(classes, "l.json", text)
+
+
+def test_a_table_in_another_encoding(classes: Path, tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_bytes("cat/a.png,café\n".encode("latin-1"))
+    with pytest.raises(DataError) as caught:
+        open_data(str(classes), labels=str(tmp_path / "l.csv"))
+    assert str(caught.value) == (
+        f"labels: {tmp_path / 'l.csv'} is no text in UTF-8 (at byte 13). Save it as UTF-8, or use "
+        f"labels none."
+    )
+
+
+def test_a_dataset_json_that_cannot_be_read(classes: Path) -> None:
+    (classes / "dataset.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match=r"labels: dataset\.json in the folder .*pets is no text"):
+        open_data(str(classes))
+    (classes / "dataset.json").unlink()
+    (classes / "dataset.json").symlink_to("dataset.json")
+    with pytest.raises(DataError, match=r"dataset\.json in the folder .* cannot be read: .*links"):
+        open_data(str(classes))
+    assert open_data(str(classes), labels="none").num_classes == 0
+
+
 def test_a_table_may_cover_all_splits(classes: Path, tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
     picture(tmp_path / "all" / "test" / "z.png", 9)
@@ -418,6 +472,22 @@ def test_pairs_that_do_not_match(tmp_path: Path) -> None:
         DataError, match=r"has 1 images in A or B without one of the same name .* y"
     ):
         open_data(str(tmp_path), pairs="folders")
+
+
+def test_pairs_that_nobody_asked_for(tmp_path: Path) -> None:
+    picture(tmp_path / "A" / "x.png", 1)
+    picture(tmp_path / "B" / "x.jpg", 2)
+    with pytest.raises(DataError) as caught:
+        open_data(str(tmp_path))
+    assert str(caught.value) == (
+        f"data: the folder {tmp_path} holds pairs: every image in A has one of the same name in B. "
+        "To learn to turn A into B, use examples/image_to_image.py (here: pairs folders); "
+        "to learn to draw them all, use labels none, or labels folders for two classes."
+    )
+    assert open_data(str(tmp_path), labels="none").num_classes == 0
+    assert open_data(str(tmp_path), labels="folders").class_names == ("A", "B")
+    picture(tmp_path / "A" / "y.png", 3)
+    assert open_data(str(tmp_path)).class_names == ("A", "B")  # then they are two classes
 
 
 def test_pairs_without_their_folders(classes: Path) -> None:

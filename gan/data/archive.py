@@ -120,7 +120,7 @@ def _skip_local_header(file: IO[bytes]) -> None:
     if mark != b"PK\x03\x04":
         raise UnreadableError("damaged in the archive: its header is missing")
     if flags & _ENCRYPTED:
-        raise UnreadableError("encrypted")
+        raise UnreadableError("encrypted; unpack it with its password, and give the folder")
     file.seek(name + extra, os.SEEK_CUR)
 
 
@@ -174,7 +174,9 @@ def members_of(path: Path) -> Members:
         return _zip(path) if zipfile.is_zipfile(path) else _tar(path)
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
             NotImplementedError) as error:  # fmt: skip
-        raise DataError(f"data: the archive {path} cannot be read: {error}") from error
+        raise DataError(
+            f"data: the archive {path} cannot be read: {error}. Download or pack it again."
+        ) from error
 
 
 def _zip(path: Path) -> Members:

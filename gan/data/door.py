@@ -18,6 +18,7 @@ from gan.data.sources_archive import archive_tree
 from gan.data.sources_array import array_source, is_array
 from gan.data.sources_folder import folder_tree
 from gan.data.sources_hub import PREFIX, hub_source, is_saved
+from gan.data.tree import is_image
 from gan.errors import DataError
 
 Fit = Literal["crop", "pad", "stretch"]
@@ -200,6 +201,10 @@ def _conversions(prepared: Prepared) -> list[str]:
         notes.append(f"{total - grey} of {total} images have colours and were made grey")
     if target.channels < 4 and clear:
         notes.append(f"{clear} of {total} images have opacity and were put on the background")
+    if converted := prepared.outcome.profiles["converted"]:
+        notes.append(f"{converted} of {total} images had other colours and were brought to sRGB")
+    if ignored := prepared.outcome.profiles["ignored"]:
+        notes.append(f"{ignored} of {total} images have a colour profile that cannot be used")
     if other:
         notes.append(
             f"{other} of {total} images were brought to {target.height}x{target.width} pixels "
@@ -229,9 +234,10 @@ def _find(source: str, options: Options) -> Source:
         return array_source(path, options.split, options.labels)
     if not path.is_dir() and not is_archive(path):
         what = "no whole archive" if path.suffix in ARCHIVE_SUFFIXES else "a file of no known kind"
+        what = "a single image" if is_image(path.name) else what
         raise DataError(
             f"data: {source!r} is {what}. Give a folder, zip or tar of images, or an .npy or .npz "
             f"array."
         )
     tree = folder_tree(path) if path.is_dir() else archive_tree(path)
-    return tree.source(options.split, options.labels, pairs=options.pairs == "folders")
+    return tree.source(options.split, options.labels, pairs=options.pairs)

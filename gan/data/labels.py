@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from gan.data.decode import UnreadableError
 from gan.data.sources import Labels, class_labels
 from gan.errors import DataError
 
@@ -33,10 +34,7 @@ def from_file(
     Raises:
         DataError: if it cannot be read, or does not give each picture exactly one class.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"labels: {path} cannot be read: {error}") from error
+    text = read_text(str(path), path.read_bytes)
     if path.suffix.lower() == ".json":
         table = from_json(text, str(path))
         if table is None:
@@ -44,6 +42,29 @@ def from_file(
     else:
         table = _from_csv(text, str(path), names)
     return matched(table, names, str(path), base, unused)
+
+
+def read_text(where: str, read: Callable[[], bytes]) -> str:
+    """Read a file of labels.
+
+    Args:
+        where: what to call it.
+        read: gives its bytes.
+
+    Raises:
+        DataError: if it cannot be read, or is no text in UTF-8.
+    """
+    try:
+        return read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"labels: {where} is no text in UTF-8 (at byte {error.start}). Save it as UTF-8, or "
+            f"use labels none."
+        ) from error
+    except (OSError, UnreadableError) as error:
+        raise DataError(
+            f"labels: {where} cannot be read: {error}. Mend it, or use labels none."
+        ) from error
 
 
 def from_json(text: str, where: str) -> dict[str, str] | None:
@@ -57,44 +78,64 @@ def from_json(text: str, where: str) -> dict[str, str] | None:
         The class of each file; None where it says that there are no labels.
 
     Raises:
-        DataError: if it is something else, or its labels are not whole numbers.
+        DataError: if it is something else, or its labels are not whole numbers from 0 on.
     """
     try:
-        content = json.loads(text)
-        labels = content["labels"]
+        labels = json.loads(text)["labels"]
         if labels is None:
             return None
-        table = {str(file).replace("\\", "/"): label for file, label in labels}
+        rows = [(str(file).replace("\\", "/"), label) for file, label in labels]
     except (ValueError, KeyError, TypeError) as error:
+        reason = f" ({error})" if isinstance(error, json.JSONDecodeError) else ""
         raise DataError(
-            f'labels: {where} is not of the form {{"labels": [["file", number], ...]}}: {error!r}. '
+            f'labels: {where} is not of the form {{"labels": [["file", number], ...]}}{reason}. '
             f"Mend it, or use labels none."
         ) from error
-    for file, label in table.items():
-        if isinstance(label, bool) or not isinstance(label, int):
+    for file, label in rows:
+        if isinstance(label, bool) or not isinstance(label, int) or label < 0:
             raise DataError(
-                f"labels: {where}: the label of {file} is {label!r}; only whole numbers, one a "
-                f"file, can be used. Use labels none."
+                f"labels: {where}: the label of {file} is {label!r}; only whole numbers from 0 "
+                f"on, one a file, can be used. Use labels none."
             )
-    return {file: str(label) for file, label in table.items()}
+    return _one_each(((file, str(label)) for file, label in rows), where)
 
 
 def _from_csv(text: str, where: str, names: Sequence[str]) -> dict[str, str]:
-    first = text.partition("\n")[0]
+    lines = text.splitlines()
+    first = next((line for line in lines if line.strip()), "")
     separator = max(",;\t", key=first.count)
-    rows = [row for row in csv.reader(text.splitlines(), delimiter=separator) if any(row)]
-    if not rows or min(len(row) for row in rows) < 2:
+    reader = csv.reader(lines, delimiter=separator)
+    try:
+        rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise DataError(f"labels: {where}, line {reader.line_num}: {error}. Mend it.") from error
+    if not rows or len(rows[0][1]) < 2:
         raise DataError(f"labels: {where} needs a column of files and one of labels in every row.")
-    head = [cell.strip().lower() for cell in rows[0]]
+    head = [cell.strip().lower() for cell in rows[0][1]]
     file = next((head.index(column) for column in FILE_COLUMNS if column in head), None)
     label = next((head.index(column) for column in LABEL_COLUMNS if column in head), None)
-    known = set(names)
     has_head = file is not None or label is not None
-    if has_head and _normal(rows[0][0]) not in known:
+    if has_head and _normal(rows[0][1][0]) not in set(names):
         rows = rows[1:]
     file = (0 if label != 0 else 1) if file is None else file
     label = (1 if file != 1 else 0) if label is None else label
-    return {_normal(row[file]): row[label].strip() for row in rows}
+    for number, row in rows:
+        if len(row) <= max(file, label) or not row[file].strip() or not row[label].strip():
+            raise DataError(
+                f"labels: {where}, line {number}: {separator.join(row)!r} lacks a file or a label. "
+                f"Every row needs both; complete or remove it."
+            )
+    return _one_each(((_normal(row[file]), row[label].strip()) for _, row in rows), where)
+
+
+def _one_each(rows: Iterable[tuple[str, str]], where: str) -> dict[str, str]:
+    table: dict[str, str] = {}
+    for file, label in rows:
+        if table.setdefault(file, label) != label:
+            raise DataError(
+                f"labels: {where} gives {file} two classes, {table[file]} and {label}. Keep one."
+            )
+    return table
 
 
 def _normal(file: str) -> str:

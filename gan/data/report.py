@@ -17,6 +17,7 @@ from gan.data.dataset import ImageData, LazyImages
 from gan.data.door import Options, as_data, find, look_at, open_data
 from gan.data.items import Items
 from gan.data.prepare import kept_rows
+from gan.data.sources import printable
 from gan.errors import DataError, GanError
 from gan.networks import check_shape
 from gan.presets import PRESETS, preset_config
@@ -57,12 +58,14 @@ class Report:
 
     def text(self) -> str:
         """Return all of it in words."""
-        kind = "points" if self.data is not None and len(self.data.shape) == 1 else "images"
+        pairs = self.data is not None and is_pair(self.data)
+        points = self.data is not None and len(self.data.shape) == 1
+        kind = "points" if points else "pairs of images" if pairs else "images"
         lines = [f"{self.source}: {self.total:,} {kind}"]
         lines += _listed("sizes (width x height)", self.sizes)
         lines += _listed("modes", self.modes)
         lines += _listed(f"classes ({len(self.classes)})", Counter(self.classes))
-        if self.data is not None and not self.classes:
+        if self.data is not None and not self.classes and not pairs:
             lines.append("  classes: none, so training is unconditional")
         lines.append(f"  unreadable: {len(self.unreadable) or 'none'}")
         lines += [f"    {name}: {reason}" for name, reason in self.unreadable[:10]]
@@ -78,9 +81,12 @@ class Report:
         if self.data is not None:
             lines.append(f"  training would see: {_shape_words(self.data)}")
             lines += [f"    {note}" for note in self.data.notes if not note.startswith("left out")]
-        lines.append(f"  presets that fit: {', '.join(self.presets) or 'none'}")
+        if pairs:
+            lines.append("  gan train learns no pairs; examples/image_to_image.py does")
+        else:
+            lines.append(f"  presets that fit: {', '.join(self.presets) or 'none'}")
         lines.append(f"  {self.problem or 'training could start'}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 def describe(source: str, **options: Any) -> Report:
@@ -119,7 +125,7 @@ def describe(source: str, **options: Any) -> Report:
     report.classes = dict(zip(data.class_names, counts, strict=False))
     report.histogram = _histogram(data)
     report.duplicates = _duplicates(data, items, kept_rows(len(items), outcome))
-    report.presets = fitting_presets(data)
+    report.presets = [] if is_pair(data) else fitting_presets(data)
     return report
 
 
@@ -152,8 +158,8 @@ def fitting_presets(data: ImageData) -> list[str]:
 def _listed(title: str, counts: Counter[str]) -> list[str]:
     if not counts:
         return []
-    most = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(8))
-    rest = f", and {len(counts) - 8} others" if len(counts) > 8 else ""
+    most = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(10))
+    rest = f", and {len(counts) - 10} others" if len(counts) > 10 else ""
     return [f"  {title}: {most}{rest}"]
 
 
@@ -161,8 +167,10 @@ def _shape_words(data: ImageData) -> str:
     if len(data.shape) == 1:
         return f"{len(data):,} points in the plane"
     channels, height, width = data.shape
+    kind = "pairs, each image" if is_pair(data) else "images"
+    channels = channels // 2 if is_pair(data) else channels
     return (
-        f"{len(data):,} images of {channels}x{height}x{width} (channels x height x width), "
+        f"{len(data):,} {kind} of {channels}x{height}x{width} (channels x height x width), "
         f"{np.prod(data.shape) * len(data) / 1e6:,.1f} MB"
     )
 
@@ -229,6 +237,11 @@ def contact_sheet(data: ImageData, path: Path, *, count: int = 64, columns: int 
         Image.fromarray(sheet).save(path, "PNG")
     except OSError as error:
         raise DataError(f"the contact sheet cannot be written to {path}: {error}") from error
+
+
+def is_pair(data: ImageData) -> bool:
+    """Whether an example is two images, whose channels are stacked."""
+    return len(data.shape) == 3 and data.shape[0] in (2, 6, 8)
 
 
 def _shown(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

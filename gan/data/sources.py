@@ -74,6 +74,11 @@ class Identity:
         return self._digest.hexdigest()
 
 
+def printable(name: str) -> str:
+    """Return a file's name as text that can be written anywhere, whatever its bytes are."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 def class_labels(
     classes: Sequence[str], also: Collection[str] = ()
 ) -> tuple[Labels, tuple[str, ...]]:
@@ -90,7 +95,8 @@ def class_labels(
     numeric = all(name.isascii() and name.isdigit() for name in found)
     names = sorted(found, key=int) if numeric else sorted(found)
     number = {name: index for index, name in enumerate(names)}
-    return np.array([number[name] for name in classes], np.int64), tuple(names)
+    labels = np.array([number[name] for name in classes], np.int64)
+    return labels, tuple(map(printable, names))
 
 
 def unknown(source: str) -> DataError:

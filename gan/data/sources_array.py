@@ -20,6 +20,7 @@ Array = npt.NDArray[Any]
 
 _IMAGE_NAMES = ("image", "img", "x", "data", "arr_0")
 _LABEL_NAMES = ("label", "y", "target", "class", "arr_1")
+_SURELY_LABELS = ("label", "labels", "y", "target", "targets")
 _CHANNELS = (1, 3, 4)
 
 
@@ -38,7 +39,7 @@ def array_source(path: Path, split: str, labels: str) -> Source:
     try:
         found = _arrays(path)
         name, image_entry = _images(path, found, split)
-        pixels = _channels_first(path, name, image_entry.load())
+        pixels, layout = _channels_first(path, name, image_entry.load())
         numbers = None
         takes_labels = labels.endswith(".npy")
         if takes_labels:
@@ -46,11 +47,14 @@ def array_source(path: Path, split: str, labels: str) -> Source:
         elif labels != "none":
             numbers = _labels(path, found, split, len(pixels))
     except (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, struct.error) as error:
-        raise DataError(f"data: {path} cannot be read as an array of images: {error}") from error
+        raise DataError(
+            f"data: {path} cannot be read as an array of images: {error}. Save it again with "
+            f"numpy.save or numpy.savez."
+        ) from error
     low, high, notes = _range(path, pixels)
     status = path.stat()
     identity = fingerprint_of(path.name, status.st_size, status.st_mtime_ns, name)
-    source = Source(path.name, ArrayItems(pixels, low, high), identity, notes=notes)
+    source = Source(path.name, ArrayItems(pixels, low, high), identity, notes=layout + notes)
     source.takes_labels = takes_labels
     if numbers is not None:
         source.labels, source.class_names = numbers
@@ -70,7 +74,14 @@ class _Entry:
     dtype: np.dtype[Any]
 
     def load(self) -> Array:
-        """Map it, or read it where it is compressed."""
+        """Map it, or read it where it is compressed.
+
+        Raises:
+            ValueError: if it holds Python objects, whose loading could run a program.
+        """
+        if self.dtype.hasobject:
+            what = self.member or "it"
+            raise ValueError(f"{what} holds Python objects, which are never loaded")
         if self.member is None:
             mapped: Array = np.load(self.path, mmap_mode="r", allow_pickle=False)
             return mapped
@@ -86,8 +97,12 @@ class _Entry:
 
 def _arrays(path: Path) -> dict[str, _Entry]:
     if not zipfile.is_zipfile(path):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        return {"": _Entry(path, None, array.shape, array.dtype)}
+        with open(path, "rb") as file:
+            if file.read(2) == b"PK":
+                raise ValueError("it ends too early (an unfinished download?)")
+            file.seek(0)
+            shape, _, dtype = _header(file)
+        return {"": _Entry(path, None, shape, dtype)}
     found = {}
     with zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
@@ -105,10 +120,7 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     }
     if version not in read:
         raise ValueError(f"version {version} of the .npy format is not known")
-    shape, fortran, dtype = read[version](file)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects, which are never loaded")
-    return shape, fortran, dtype
+    return read[version](file)
 
 
 def _start_of(path: Path, info: zipfile.ZipInfo) -> int:
@@ -144,12 +156,16 @@ def _of_split(found: dict[str, _Entry], split: str) -> dict[str, _Entry]:
 
 
 def _images(path: Path, found: dict[str, _Entry], split: str) -> tuple[str, _Entry]:
-    here = {n: e for n, e in _of_split(found, split).items() if len(e.shape) in (3, 4)}
+    here = {n: e for n, e in _of_split(found, split).items() if _may_be_images(e)}
     if len(here) > 1:
         here = _called(here, *_IMAGE_NAMES) or here
     if len(here) == 1:
         return next(iter(here.items()))
-    listed = ", ".join(f"{name or 'the array'} {entry.shape}" for name, entry in found.items())
+    listed = ", ".join(
+        f"{name or 'the array'} {entry.shape}"
+        + " of Python objects, which are never loaded" * entry.dtype.hasobject
+        for name, entry in found.items()
+    )
     if split == "test" and not here:
         raise DataError(f"split: {path} has no test split ({listed}). Use split train.")
     what = "several arrays that may be images" if here else "no array of images"
@@ -160,10 +176,21 @@ def _images(path: Path, found: dict[str, _Entry], split: str) -> tuple[str, _Ent
     )
 
 
+def _may_be_images(entry: _Entry) -> bool:
+    shape = entry.shape
+    if len(shape) == 3 and shape[2] in (3, 4) and shape[1] > 4:
+        return False  # one image, (height, width, channels)
+    return len(shape) in (3, 4) and not entry.dtype.hasobject
+
+
 def _labels(
     path: Path, found: dict[str, _Entry], split: str, count: int
 ) -> tuple[Labels, tuple[str, ...]] | None:
-    whole = {n: e for n, e in found.items() if e.dtype.kind in "iu" and e.shape[1:] in ((), (1,))}
+    called = _called(found, *_LABEL_NAMES)
+    kinds = {name: "iubU" if name in called else "iu" for name in found}
+    whole = {
+        n: e for n, e in found.items() if e.dtype.kind in kinds[n] and e.shape[1:] in ((), (1,))
+    }
     fitting = {n: e for n, e in _of_split(whole, split).items() if e.shape[:1] == (count,)}
     if len(fitting) > 1:
         fitting = _called(fitting, *_LABEL_NAMES) or fitting
@@ -174,45 +201,74 @@ def _labels(
         )
     for entry in fitting.values():
         other_splits = [
-            value for e in _called(whole, *_LABEL_NAMES).values() for value in _words(e)
+            value for e in _called(whole, *_LABEL_NAMES).values() for value in _words(path, e)
         ]
-        return class_labels(_words(entry), other_splits)
+        return class_labels(_words(path, entry), other_splits)
+    for name, entry in _of_split(found, split).items():
+        if set(_SURELY_LABELS) & set(re.split(r"[\W_]+", name.lower())):
+            raise _unfit(f"{path}: {name}", entry, count)
     return None
 
 
-def _words(entry: _Entry) -> list[str]:
-    return [str(value) for value in entry.load().ravel().tolist()]
+def _words(where: Path, entry: _Entry) -> list[str]:
+    values = entry.load().ravel()
+    if values.dtype.kind == "i" and (values < 0).any():
+        raise DataError(
+            f"labels: {where} has {int((values < 0).sum())} labels below 0, such as "
+            f"{values.min()}. Number the classes from 0 on, or use labels none."
+        )
+    if values.dtype.kind == "b":
+        values = values.astype(np.uint8)
+    return [str(value) for value in values.tolist()]
+
+
+def _unfit(where: str, entry: _Entry, count: int) -> DataError:
+    """Return what to say of labels that are no classes, or not one an image."""
+    hint = ""
+    if entry.dtype.kind in "iufb" and entry.shape[:1] == (count,):
+        if len(entry.shape) == 2:
+            hint = " Save one-hot labels as labels.argmax(1)."
+        elif entry.dtype.kind == "f":
+            hint = " Save them as labels.astype(int)."
+    kind = "Python objects, which are never loaded," if entry.dtype.hasobject else entry.dtype
+    return DataError(
+        f"labels: {where} holds {kind} of shape {entry.shape}; it needs {count} whole numbers, "
+        f"one an image.{hint} Or use labels none."
+    )
 
 
 def _label_file(path: Path, count: int) -> tuple[Labels, tuple[str, ...]]:
-    numbers = np.load(path, allow_pickle=False)
-    if numbers.shape not in ((count,), (count, 1)) or numbers.dtype.kind not in "iu":
-        raise DataError(
-            f"labels: {path} holds {numbers.dtype} of shape {numbers.shape}; it needs {count} "
-            f"whole numbers, one an image."
-        )
-    return class_labels([str(value) for value in numbers.ravel().tolist()])
+    try:
+        (entry,) = _arrays(path).values()
+        if entry.shape not in ((count,), (count, 1)) or entry.dtype.kind not in "iubU":
+            raise _unfit(str(path), entry, count)
+        return class_labels(_words(path, entry))
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"labels: {path} cannot be read as an array: {error}.") from error
 
 
 # --- meaning -------------------------------------------------------------------------------------
 
 
-def _channels_first(path: Path, name: str, array: Array) -> Array:
-    """Return the same values in the order (count, channels, height, width)."""
+def _channels_first(path: Path, name: str, array: Array) -> tuple[Array, tuple[str, ...]]:
+    """Return the values as (count, channels, height, width), and a note if that was in doubt."""
     if 0 in array.shape:
         raise DataError(f"data: {path}: {name or 'the array'} of shape {array.shape} is empty.")
     if array.ndim == 3:
-        return array[:, None]
+        return array[:, None], ()
+    notes: tuple[str, ...] = ()
     first, last = array.shape[1] in _CHANNELS, array.shape[3] in _CHANNELS
     if first and last:  # only tiny images leave a doubt: take what is nearer to a square
         _, one, two, three = array.shape
         last = abs(one - two) <= abs(two - three)
+        order = "height, width, channels" if last else "channels, height, width"
+        notes = (f"the shape {array.shape} is taken to be (count, {order})",)
     elif not first and not last:
         raise DataError(
             f"data: {path}: {name or 'the array'} of shape {array.shape} has no axis of 1, 3 or 4 "
             f"channels, neither second nor last."
         )
-    return array.transpose(0, 3, 1, 2) if last else array
+    return (array.transpose(0, 3, 1, 2) if last else array), notes
 
 
 def _range(path: Path, pixels: Array) -> tuple[float, float, tuple[str, ...]]:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from gan.data.items import FileItems
-from gan.data.sources import Identity
+from gan.data.sources import Identity, printable
 from gan.data.tree import Tree, is_image, is_junk
 from gan.errors import DataError
 
@@ -26,7 +26,7 @@ def folder_tree(path: Path) -> Tree:
     walk = _Walk(str(path))
     walk.visit("", frozenset())
     items = FileItems(str(path), walk.images, frozenset(walk.strange))
-    name = path.resolve().name or str(path)
+    name = printable(path.resolve().name or str(path))
     return Tree(
         name,
         f"the folder {path}",

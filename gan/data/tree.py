@@ -22,6 +22,7 @@ IMAGE_SUFFIXES = (
 _JUNK = ("thumbs.db", "desktop.ini", "__macosx", "$recycle.bin")
 _SPLITS = {"train": ("train", "training"), "test": ("test", "val", "valid", "validation")}
 _OWN_LABELS = "dataset.json"
+_SIDES = ("A", "B")
 
 
 def is_junk(name: str) -> bool:
@@ -56,13 +57,14 @@ class Tree:
     others: Sequence[str]
     read: Callable[[str], bytes]
 
-    def source(self, split: str, labels: str, *, pairs: bool) -> Source:
+    def source(self, split: str, labels: str, *, pairs: str) -> Source:
         """Choose what is used.
 
         Args:
             split: "train" or "test": folders of these names at the top are splits, not classes.
             labels: "auto", "none", "folders" or a file.
-            pairs: whether to match the images of folders A and B by name.
+            pairs: "none"; "folders" to match the images of folders A and B by name; or
+                "side-by-side".
 
         Raises:
             DataError: if there are no images, or not the labels, pairs or split asked for.
@@ -75,12 +77,14 @@ class Tree:
             notes.append(f"{len(ignored)} other files ignored, such as {ignored[0]}")
         source = Source(self.name, self.items, fingerprint_of(self.identity, split))
         keep, base, also = self._split(split, notes)
-        if pairs:
+        if pairs == "folders":
             source.items = self._pairs(keep, base)
         else:
             source.takes_labels = True
             source.items = self.items if len(keep) == len(self.paths) else self.items.take(keep)
             self._label(source, pick(self.paths, keep), base, also, labels)
+            if (pairs, labels, source.class_names) == ("none", "auto", _SIDES):
+                self._refuse_pairs(pick(self.paths, keep), base)
         source.notes = tuple(notes)
         return source
 
@@ -134,11 +138,12 @@ class Tree:
             found = label_tables.from_file(table, paths, base, self._unused(paths))
             source.labels, source.class_names = found
         elif labels == "auto" and _OWN_LABELS in self.others:
-            text = self.read(_OWN_LABELS).decode("utf-8-sig")
-            table_here = label_tables.from_json(text, _OWN_LABELS)
+            where = f"{_OWN_LABELS} in {self.where}"
+            text = label_tables.read_text(where, lambda: self.read(_OWN_LABELS))
+            table_here = label_tables.from_json(text, where)
             if table_here is not None:
                 unused = self._unused(paths)
-                found = label_tables.matched(table_here, paths, _OWN_LABELS, base, unused)
+                found = label_tables.matched(table_here, paths, where, base, unused)
                 source.labels, source.class_names = found
         else:
             self._label_by_folder(source, paths, base, also, insist=labels == "folders")
@@ -167,8 +172,18 @@ class Tree:
                 f"its class, or use labels none."
             )
 
+    def _refuse_pairs(self, paths: Sequence[str], base: str) -> None:
+        stems = [os.path.splitext(path[len(base) :])[0].partition("/") for path in paths]
+        first, second = ({rest for folder, _, rest in stems if folder == side} for side in _SIDES)
+        if first == second:
+            raise DataError(
+                f"data: {self.where} holds pairs: every image in A has one of the same name in B. "
+                f"To learn to turn A into B, use examples/image_to_image.py (here: pairs folders); "
+                f"to learn to draw them all, use labels none, or labels folders for two classes."
+            )
+
     def _pairs(self, keep: Sequence[int], base: str) -> PairItems:
-        sides: dict[str, dict[str, int]] = {"A": {}, "B": {}}
+        sides: dict[str, dict[str, int]] = {side: {} for side in _SIDES}
         for index in keep:
             folder, _, rest = self.paths[index][len(base) :].partition("/")
             if folder in sides and rest:
@@ -185,7 +200,7 @@ class Tree:
                 f"{self.where} has no such folders."
             )
         names = sorted(sides["A"])
-        left, right = ([sides[side][name] for name in names] for side in ("A", "B"))
+        left, right = ([sides[side][name] for name in names] for side in _SIDES)
         return PairItems(self.items.take(left), self.items.take(right))
 
 
