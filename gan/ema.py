@@ -9,7 +9,34 @@ import torch
 from torch import Tensor, nn
 
 from gan.errors import ConfigError
+from gan.freeze import Buffers
 from gan.schedules import Schedule
+
+
+class Pairs:
+    """The tensors of an average beside those of its network, looked up once."""
+
+    def __init__(self, average: nn.Module, source: nn.Module) -> None:
+        """Match two networks of one shape.
+
+        Args:
+            average: is moved.
+            source: is followed.
+        """
+        self.source = source
+        self._mine: list[Tensor] = list(average.parameters())
+        self._theirs: list[Tensor] = list(source.parameters())
+        self._buffers = Buffers(average), Buffers(source)
+
+    def move(self, weight: float) -> None:
+        """Move the parameters by a share of the way, and the buffers (statistics) all of it.
+
+        Args:
+            weight: the share, 0 to 1.
+        """
+        torch._foreach_lerp_(self._mine, self._theirs, weight)
+        mine, theirs = self._buffers
+        mine.restore(theirs.now())
 
 
 class EMA:
@@ -43,6 +70,7 @@ class EMA:
         self.half_life, self.rampup = Schedule.parse(half_life), rampup
         self.images_seen = 0
         self.module = _copy(module).eval().requires_grad_(False)
+        self._pairs = Pairs(self.module, module)
 
     def half_life_at(self, images_seen: int, total_images: int) -> float:
         """Half-life in force, in images.
@@ -69,9 +97,9 @@ class EMA:
         half_life = self.half_life_at(images_seen, total_images)
         images = images_seen - self.images_seen
         beta = 0.5 ** (images / half_life) if half_life > 0 else 0.0
-        torch._foreach_lerp_(list(self.module.parameters()), list(module.parameters()), 1 - beta)
-        for mine, theirs in zip(self.module.buffers(), module.buffers(), strict=True):
-            mine.copy_(theirs)
+        if self._pairs.source is not module:
+            self._pairs = Pairs(self.module, module)
+        self._pairs.move(1 - beta)
         self.images_seen = images_seen
 
     def state_dict(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Buffers:
             torch._foreach_copy_(self.now(), copies)
 
 
-class frozen:  # noqa: N801 - used as a context manager, like contextlib.suppress
+class frozen:
     """Hold a network still while the other one trains, and put it back, also after an error.
 
     Without it the generator's backward fills the discriminator's gradients, which Accelerate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import time
@@ -63,6 +64,11 @@ def train_step(run: Run) -> dict[str, Tensor]:
         with phase("data"):
             reals = [next(run.stream) for _ in range(config.gradient_accumulation_steps)]
             batches = _window(run, reals, f"discriminator {critic}")
+        if config.reuse_fakes:
+            with phase("generator"):
+                (batch,) = batches
+                fake = run.generator.ahead(*batch.inputs)
+                batches = [dataclasses.replace(batch, fake=fake)]
         set_beta2(
             run.discriminator.optimizer,
             config.discriminator.beta2.at(run.images_seen, run.total_images),
@@ -80,7 +86,8 @@ def train_step(run: Run) -> dict[str, Tensor]:
             )
             run.after_discriminator(scalars)
 
-    batches = _window(run, reals, "generator")
+    if not config.reuse_fakes:
+        batches = _window(run, reals, "generator")
     set_beta2(run.generator.optimizer, config.generator.beta2.at(run.images_seen, run.total_images))
     updates = run.generator.updates
     with phase("generator"):

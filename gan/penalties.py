@@ -8,8 +8,8 @@ result is differentiable: its own backward is the double backward that trains th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -47,6 +47,8 @@ class Scores:
         chance: the random numbers of this micro-batch.
         generator: the raw generator, for terms that make images of their own.
         inputs: what it was called with: (z,) or (z, labels).
+        gradients: of the logits with respect to the "real" or "fake" images, as far as the
+            forward that gave the logits gave them too; shape (batch, numbers of an image).
     """
 
     real: Tensor
@@ -57,6 +59,42 @@ class Scores:
     chance: Chance
     generator: nn.Module | None = None
     inputs: tuple[Tensor, ...] = ()
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def gradient(self, at: str) -> Tensor:
+        """Gradient of each image's logit with respect to that image, differentiable.
+
+        Args:
+            at: "real" or "fake".
+
+        Returns:
+            Shape (batch, numbers of an image).
+
+        Raises:
+            GanError: as `r1_penalty`.
+        """
+        if at in self.gradients:
+            return self.gradients[at]
+        return _input_gradient(self.critic, getattr(self, at))
+
+
+@dataclass(frozen=True)
+class GradientNorm:
+    """The term of R1 and R2: squared norm of the gradient at the "real" or the "fake" images.
+
+    It says where it looks, so that a step can take the gradient from the forward that it makes
+    anyway.
+    """
+
+    at: str
+
+    def __call__(self, scores: Scores) -> Tensor:
+        """One value for each image, shape (batch,).
+
+        Args:
+            scores: of one micro-batch.
+        """
+        return scores.gradient(self.at).square().sum(1)
 
 
 @dataclass(frozen=True)
@@ -191,33 +229,55 @@ def _norm_penalty(critic: Critic, images: Tensor, center: float, one_sided: bool
 
 def _input_gradient(critic: Critic, images: Tensor) -> Tensor:
     """Gradient of each sample's logit with respect to that sample, shape (batch, its numbers)."""
-    images = images.detach().requires_grad_()
-    gradient: Tensor | None = None
+    return logits_and_gradients(lambda x: (critic(x),), images)[1][0]
+
+
+def logits_and_gradients(
+    judge: Callable[..., Sequence[Tensor]], *images: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Logits of images, and the gradient of each image's logit with respect to that image.
+
+    Args:
+        judge: as many batches of images to as many batches of logits; the logit of an image
+            depends on no image of another batch.
+        images: the batches; no gradient flows back to where they come from.
+
+    Returns:
+        The logits, and for each batch of images the gradients, shape (batch, numbers of an
+        image). Both are differentiable and share one graph.
+
+    Raises:
+        GanError: as `r1_penalty`.
+    """
+    leaves = [each.detach().requires_grad_() for each in images]
+    gradients: Sequence[Tensor | None] = [None]
     try:
-        logits = critic(images)
-        if logits.requires_grad:
-            (gradient,) = torch.autograd.grad(
-                logits.sum(), images, create_graph=True, allow_unused=True
-            )
+        logits = list(judge(*leaves))
+        if all(each.requires_grad for each in logits):
+            total = torch.stack([each.sum() for each in logits]).sum()
+            gradients = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
     except RuntimeError as error:
         if "inplace" not in str(error) and "in-place" not in str(error):
             raise
-        layers = ", ".join(_layers_that_overwrite(critic, images)) or "an operation in its forward"
+        layers = ", ".join(_layers_that_overwrite(judge, images)) or "an operation in its forward"
         raise GanError(
             "penalties: the discriminator overwrites a tensor that its gradient needs, by "
             f"{layers}; let it work out of place (inplace=False, no function ending in _). "
             f"Torch says: {str(error).splitlines()[0]}"
         ) from error
-    if gradient is None:
+    found = [gradient.flatten(1) for gradient in gradients if gradient is not None]
+    if len(found) < len(leaves):
         raise GanError(
             "penalties: the discriminator's logits do not depend on its images, so there is no "
             "gradient to penalise; look for a detach() or a no_grad() in its forward"
         )
-    return gradient.flatten(1)
+    return logits, found
 
 
-def _layers_that_overwrite(critic: Critic, images: Tensor) -> list[str]:
-    """Run the critic once more and name the layers that change their input in place."""
+def _layers_that_overwrite(
+    judge: Callable[..., Sequence[Tensor]], images: Sequence[Tensor]
+) -> list[str]:
+    """Run the discriminator once more and name the layers that change their input in place."""
     versions: list[list[int]] = []
     found: list[str] = []
 
@@ -234,7 +294,7 @@ def _layers_that_overwrite(critic: Critic, images: Tensor) -> list[str]:
     handles = [register_module_forward_pre_hook(before), register_module_forward_hook(after)]
     try:
         with torch.no_grad():
-            critic(images.detach().clone())
+            judge(*(each.detach().clone() for each in images))
     finally:
         for handle in handles:
             handle.remove()
@@ -254,8 +314,8 @@ def _around(scores: Scores) -> Tensor:
 
 
 PENALTIES: dict[str, Penalty] = {
-    "r1": Penalty(lambda scores: r1_penalty(scores.critic, scores.real), scale=0.5),
-    "r2": Penalty(lambda scores: r2_penalty(scores.critic, scores.fake), scale=0.5),
+    "r1": Penalty(GradientNorm("real"), scale=0.5),
+    "r2": Penalty(GradientNorm("fake"), scale=0.5),
     "wgan-gp": Penalty(_between, default_weight=10.0),
     "wgan-gp-one-sided": Penalty(lambda s: _between(s, one_sided=True), default_weight=10.0),
     "dragan": Penalty(_around, default_weight=10.0),

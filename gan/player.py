@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -123,6 +124,7 @@ class Player:
         self.skipped = 0
         self.frozen = frozen(self.raw)
         self._buffers, self._start, self._mean = Buffers(self.raw), Copies(), Copies()
+        self._is_ahead = False
         self._all = list(self.raw.parameters())
         self._trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._check()
@@ -130,6 +132,9 @@ class Player:
             # `step` averages the buffers; DDP would overwrite them between two forwards, which
             # breaks their one backward where there is batch norm.
             ddp.broadcast_buffers = False
+            # A gradient through a penalty may lie transposed in memory; where one of its sizes
+            # is 1, which is where this is said, that costs nothing.
+            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
 
     def _check(self) -> None:
         accelerator, name = self.accelerator, self.name
@@ -189,7 +194,9 @@ class Player:
             "scaler": self.scaler,
         }
         if index == 0:
-            self._start, self._mean = self._buffers.copy(), []
+            if not self._is_ahead:
+                self._start = self._buffers.copy()
+            self._is_ahead, self._mean = False, []
         else:
             self._buffers.restore(self._start)
         with _changed(self.accelerator, settings):
@@ -202,6 +209,19 @@ class Player:
                 raise
         if of > 1:
             self._add_to_mean(self._buffers.copy(), index)
+
+    def ahead(self, *inputs: Tensor) -> Tensor:
+        """The forward of a window's only micro-batch, before that is entered.
+
+        Args:
+            inputs: what the network takes.
+
+        Returns:
+            What it returns, with its graph; the backward belongs inside `micro_batch`.
+        """
+        self._start, self._is_ahead = self._buffers.copy(), True
+        output: Tensor = self.model(*inputs)
+        return output
 
     def _add_to_mean(self, buffers: Copies, index: int) -> None:
         for i, mean in enumerate(self._mean):
@@ -280,6 +300,16 @@ class Player:
             flat = self.accelerator.reduce(flat, "mean")
             for buffer, part in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
                 buffer.copy_(part.view_as(buffer))
+
+    @property
+    def pure(self) -> bool:
+        """Whether the network says of itself that each output depends on its input alone."""
+        return bool(getattr(self.raw, "pure", False))
+
+    @property
+    def twice_differentiable(self) -> bool:
+        """Whether a penalty may go through `model` itself; else it needs `full_precision`."""
+        return not (self.accelerator.native_amp or hasattr(self.model, "_orig_mod"))
 
     def full_precision(self, *inputs: Tensor) -> Tensor:
         """The raw network, eager and outside autocast, for penalties.

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from gan.checkpoint import Checkpoint, load_weights, open_checkpoint
-from gan.ema import EMA
+from gan.ema import EMA, Pairs
 from gan.errors import CheckpointError, ConfigError
 from gan.networks import build_generator
 
@@ -132,12 +132,9 @@ class PowerEMA:
             module: the raw network.
             images_seen: images seen so far, this step's included.
         """
-        new: list[Tensor] = list(module.parameters())
         for width, average in self.modules.items():
             beta = (self.images_seen / images_seen) ** (exponent(width) + 1)
-            torch._foreach_lerp_(list(average.parameters()), new, 1 - beta)
-            for mine, theirs in zip(average.buffers(), module.buffers(), strict=True):
-                mine.copy_(theirs)
+            Pairs(average, module).move(1 - beta)
         self.images_seen = images_seen
 
     def state_dict(self) -> dict[str, Any]:

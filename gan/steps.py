@@ -20,7 +20,7 @@ from torch import Tensor
 from gan.chance import Chance
 from gan.errors import ConfigError
 from gan.losses import AdversarialLoss
-from gan.penalties import Scores
+from gan.penalties import GradientNorm, Scores, logits_and_gradients
 from gan.player import Player
 
 Penalties = Mapping[str, tuple[float, Callable[[Scores], Tensor]]]
@@ -37,12 +37,14 @@ class MicroBatch:
         condition: what the discriminator sees beside the images.
         chance: this micro-batch's random numbers, for penalties and augmentation; None: fresh
             ones from torch's global generator.
+        fake: what `generator.ahead(*inputs)` gave, for both steps; None: each makes its own.
     """
 
     real: Tensor
     inputs: tuple[Tensor, ...]
     condition: tuple[Tensor, ...] = ()
     chance: Chance = None  # type: ignore[assignment]  # replaced below
+    fake: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Draw a chance where none was given."""
@@ -105,20 +107,18 @@ def discriminator_step(
     _check_window(accelerator, batches)
     players, reports = (generator, discriminator), []
     for i, batch in enumerate(batches):
-        chance, condition = batch.chance, batch.condition
-        with discriminator.micro_batch(i, of=len(batches)), generator.frozen:
-            with torch.no_grad():
-                fake = generator.raw(*batch.inputs)
-            real_logits = discriminator.model(augment(batch.real, chance), *condition)
-            fake_logits = discriminator.model(augment(fake, chance), *condition)
-            adversarial = loss.discriminator(real_logits, fake_logits)
-            scores = _scores(players, batch, augment, fake, real_logits, fake_logits)
+        with discriminator.micro_batch(i, of=len(batches)):
+            fake = _fakes(generator, batch)
+            logits, gradients = _judge(discriminator, batch, fake, augment, penalties)
+            adversarial = loss.discriminator(*logits)
+            scores = _scores(players, batch, augment, fake, logits, gradients)
             objective, terms = _penalised(adversarial, penalties, scores)
             accelerator.backward(objective)
-        logits = {"real": real_logits.detach(), "fake": fake_logits.detach()}
-        report = {f"logits/{name}": value.mean() for name, value in logits.items()}
-        report |= {f"sign/{name}": value.sign().mean() for name, value in logits.items()}
-        reports.append({"loss/discriminator": adversarial.detach()} | report | terms)
+        report = {"loss/discriminator": adversarial.detach()}
+        for name, value in zip(("real", "fake"), logits, strict=True):
+            report[f"logits/{name}"] = value.detach().mean()
+            report[f"sign/{name}"] = value.detach().sign().mean()
+        reports.append(report | terms)
     return _mean(reports) | {"grad_norm/discriminator": discriminator.step()}
 
 
@@ -156,13 +156,14 @@ def generator_step(
     for i, batch in enumerate(batches):
         chance, condition = batch.chance, batch.condition
         with generator.micro_batch(i, of=len(batches)), discriminator.frozen:
-            fake = generator.model(*batch.inputs)
+            fake = generator.model(*batch.inputs) if batch.fake is None else batch.fake
             fake_logits = discriminator.raw(augment(fake, chance), *condition)
             real_logits = None
             if loss.relativistic:
                 real_logits = discriminator.raw(augment(batch.real, chance), *condition)
             adversarial = loss.generator(real_logits, fake_logits)
-            scores = _scores(players, batch, augment, fake, real_logits, fake_logits)
+            logits = (real_logits, fake_logits)
+            scores = _scores(players, batch, augment, fake, logits, {})
             objective, terms = _penalised(adversarial, penalties, scores)
             accelerator.backward(objective)
         reports.append({"loss/generator": adversarial.detach()} | terms)
@@ -184,21 +185,68 @@ def _check_window(accelerator: Accelerator, batches: Sequence[MicroBatch]) -> No
         )
 
 
+def _fakes(generator: Player, batch: MicroBatch) -> Tensor:
+    """Fakes without a way back; making them leaves the generator as it was."""
+    if batch.fake is not None:
+        return batch.fake.detach()
+    with generator.frozen, torch.no_grad():
+        fake: Tensor = generator.raw(*batch.inputs)
+    return fake
+
+
+def _judge(
+    discriminator: Player,
+    batch: MicroBatch,
+    fake: Tensor,
+    augment: Augment,
+    penalties: Penalties | None,
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Logits of the real and the fake images, and those gradients that penalties ask for.
+
+    The forward that gives the logits gives the gradients too where it is in full precision. Real
+    and fake images each have a forward: in most losses their gradients cancel in the last bias,
+    but in one forward only up to rounding, which Adam blows up to whole steps.
+    """
+    images = {"real": batch.real, "fake": fake}
+
+    def judge(*images: Tensor) -> list[Tensor]:
+        shown = [augment(each, batch.chance) for each in images]
+        return [discriminator.model(each, *batch.condition) for each in shown]
+
+    terms = [term for _, term in (penalties or {}).values()]
+    wanted = {term.at for term in terms if isinstance(term, GradientNorm)}
+    if not (wanted and discriminator.pure and discriminator.twice_differentiable):
+        return judge(*images.values()), {}
+    asked = [name for name in images if name in wanted]
+    logits, gradients = logits_and_gradients(judge, *[images[name] for name in asked])
+    found = dict(zip(asked, logits, strict=True))
+    for name in images:
+        if name not in found:
+            found[name] = judge(images[name])[0]
+    return [found[name] for name in images], dict(zip(asked, gradients, strict=True))
+
+
 def _scores(
     players: tuple[Player, Player],
     batch: MicroBatch,
     augment: Augment,
     fake: Tensor,
-    real_logits: Tensor | None,
-    fake_logits: Tensor,
+    logits: Sequence[Tensor | None],
+    gradients: dict[str, Tensor],
 ) -> Scores:
     generator, discriminator = players
 
     def critic(images: Tensor) -> Tensor:
         return discriminator.full_precision(augment(images, batch.chance), *batch.condition)
 
-    logits = real_logits, fake_logits
-    return Scores(batch.real, fake, *logits, critic, batch.chance, generator.raw, batch.inputs)
+    real_logits, fake_logits = logits
+    assert fake_logits is not None, "the fake images are always judged"
+    return Scores(
+        *(batch.real, fake, real_logits, fake_logits, critic, batch.chance),
+        generator=generator.raw,
+        inputs=batch.inputs,
+        gradients=gradients,
+    )
 
 
 def _penalised(

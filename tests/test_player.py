@@ -18,7 +18,7 @@ from toys import Squeezed, accelerator, points_run, prepared, weights, window
 from gan.errors import ConfigError, DivergenceError
 from gan.loop import train_step
 from gan.losses import LOSSES
-from gan.penalties import PENALTIES
+from gan.penalties import PENALTIES, Scores
 from gan.player import Player, check_accelerator
 from gan.steps import discriminator_step, generator_step
 
@@ -362,8 +362,8 @@ def critic_gradient(precision, through_full_precision=True):
     _, player = prepared(acc, nn.Linear(3, 2), discriminator)
     real, fake = torch.randn(2, 4, 3, 8, 8)
     critic = player.full_precision if through_full_precision else player.model
-    scores = SimpleNamespace(real=real, fake=fake, critic=critic, chance=None)
-    scores.chance = SimpleNamespace(uniform=lambda _: torch.linspace(0, 1, 4))
+    chance = SimpleNamespace(uniform=lambda _: torch.linspace(0, 1, 4))
+    scores = Scores(real, fake, None, torch.zeros(4), critic, chance)
     gradients = []
     for name in ("r1", "r2", "wgan-gp"):
         player.raw.zero_grad()

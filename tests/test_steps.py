@@ -18,6 +18,7 @@ from gan.errors import ConfigError
 from gan.freeze import frozen
 from gan.loop import train_step
 from gan.losses import LOSSES
+from gan.networks import build_discriminator
 from gan.penalties import PENALTIES, r1_penalty
 from gan.steps import MicroBatch, discriminator_step, generator_step
 
@@ -200,6 +201,86 @@ def test_a_lazy_penalty_is_due_every_kth_update_with_k_times_the_weight():
         train_step(run)  # two updates of the discriminator
     first, second = {"r1": 4 * 0.25, "wgan-gp": 6.0, "r2": 0.25}, {"wgan-gp": 6.0, "r2": 0.25}
     assert due == [first, second, first]
+
+
+# --- fewer forwards, the same step -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loss", "penalties", "forwards"),
+    [
+        ("relativistic", (), 2),
+        ("relativistic", ("r1",), 2),
+        ("relativistic", ("r2", "r1"), 2),
+        ("relativistic", ("r1", "wgan-gp"), 3),
+        ("hinge", ("r2",), 2),
+    ],
+)
+@pytest.mark.parametrize("conditional", [False, True])
+def test_a_pure_discriminator_is_asked_less_often(loss, penalties, forwards, conditional, float64):
+    ends, counts = [], []
+    for pure in (True, False):
+        data = points(12, num_classes=2) if conditional else None
+        options = {"loss": loss, "penalties": penalties, "conditional": conditional, "steps": 3}
+        run = points_run(*[data] * conditional, **options)
+        assert run.discriminator.raw.pure  # the MLP says so of itself
+        run.discriminator.raw.pure = pure
+        calls = []
+        run.discriminator.raw.head.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        for _ in range(3):
+            train_step(run)
+        counts.append(len(calls) // 3 - (2 if run.loss.relativistic else 1))  # the generator's
+        ends.append(weights(run.generator.raw, run.discriminator.raw))
+    assert counts == [forwards, 2 + len(penalties)]
+    assert (ends[0] - ends[1]).abs().max() <= 1e-12
+
+
+def test_networks_with_a_memory_do_not_call_themselves_pure():
+    shape = (3, 16, 16)
+    pure = {
+        (family, norm): build_discriminator(family, shape, norm=norm).pure
+        for family in ("dcgan", "resnet", "mlp")
+        for norm in ("none", "spectral", *["batch"] * (family == "dcgan"))
+    }
+    assert {key for key, value in pure.items() if value} == {
+        ("dcgan", "none"),
+        ("resnet", "none"),
+        ("mlp", "none"),
+    }
+    assert build_discriminator("r3gan", shape, width=16).pure
+    assert not build_discriminator("stylegan2", shape, width=8).pure
+
+
+REUSE = {"reuse_fakes": True, "loss": "relativistic", "penalties": ["r1/2", "r2"]}
+
+
+def test_reused_fakes_serve_both_networks(float64):
+    """One forward of the generator a step, and the two updates that follow from its fakes."""
+    options = {**REUSE, "penalties": [], "generator": {"norm": "batch"}}
+    run, calls = points_run(steps=4, **options), []
+    train_step(run)
+    run.generator.raw.register_forward_hook(lambda *_: calls.append(1))
+    generator, discriminator = copy.deepcopy((run.generator.raw, run.discriminator.raw))
+    statistics = generator.layers[1].num_batches_tracked.item()
+    shown = []
+    run.discriminator.raw.register_forward_hook(lambda _, args, __: shown.append(args[0]))
+    train_step(run)
+    assert len(calls) == 1
+    assert run.generator.raw.layers[1].num_batches_tracked == statistics + 1
+    real, fake, fake_again, real_again = shown
+    assert torch.equal(fake, fake_again)
+    assert torch.equal(real, real_again)
+    assert fake_again.requires_grad
+    assert not torch.equal(weights(generator), weights(run.generator.raw))
+    assert not torch.equal(weights(discriminator), weights(run.discriminator.raw))
+
+
+def test_reused_fakes_give_in_two_processes_what_they_give_in_one(float64, two_processes):
+    alone = trained(1, **REUSE)[0]
+    first, second = two_processes(lambda: trained(1, 2, **REUSE)[0])
+    assert torch.equal(first, second)
+    assert (first - alone).abs().max() <= 1e-12
+    assert (alone - trained(1, **{**REUSE, "reuse_fakes": False})[0]).abs().max() > 1e-6
 
 
 # --- one network only ----------------------------------------------------------------------------

@@ -110,6 +110,7 @@ class DCGANDiscriminator(Discriminator):
     ) -> None:
         super().__init__(shape, num_classes)
         normed = one_of("norm", norm, ("batch", "none", "spectral")) == "batch"
+        self.pure = not normed
         n, base = doublings(shape)
         widths = ladder(width, max_width, n)[::-1]
 

@@ -79,7 +79,12 @@ class Discriminator(nn.Module):
     Attributes:
         shape: of one image, (channels, height, width), or of one point, (2,).
         num_classes: 0 for an unconditional discriminator.
+        pure: whether the logit of an image depends on that image and the weights alone, on no
+            other image of the batch and no earlier forward; then penalties need no forward of
+            their own.
     """
+
+    pure = True
 
     def __init__(self, shape: Sequence[int], num_classes: int) -> None:
         super().__init__()
@@ -177,6 +182,7 @@ def spectrally_normalise(network: nn.Module) -> None:
 
     Reference: Miyato et al., 2018, arXiv:1802.05957.
     """
+    network.pure = False  # type: ignore[assignment]  # each forward in training moves its vectors
     for layer in list(network.modules()):
         if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d | nn.Embedding):
             spectral_norm(layer)
