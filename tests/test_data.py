@@ -347,7 +347,7 @@ def test_unknown_name_lists_all_and_the_nearest() -> None:
     assert str(caught.value) == (
         "data: 'fashion_mnist' is neither a path that exists nor a known name. "
         "Did you mean 'fashion-mnist'? Known names: digits, mnist, fashion-mnist, kmnist, "
-        "cifar10, cifar100, svhn, stl10, celeba, ring, grid, fake:COUNT."
+        "cifar10, cifar100, svhn, stl10, celeba, lsun, ring, grid, fake:COUNT."
     )
 
 

@@ -87,8 +87,8 @@ def open_data(
 
     Args:
         source: a name (digits, mnist, fashion-mnist, kmnist, cifar10, cifar100, svhn, stl10,
-            celeba, ring, grid), "fake:COUNT", the path of a folder, zip or tar of images, of an
-            .npy or .npz array, or of a folder that `datasets` saved, or "hf:OWNER/NAME".
+            celeba, lsun, ring, grid), "fake:COUNT", the path of a folder, zip or tar of images, of
+            an .npy or .npz array, or of a folder that `datasets` saved, or "hf:OWNER/NAME".
         root: where torchvision's data sets are kept and downloaded to; None: a folder in the
             user's cache folder.
         split: "train", or "test" where the source has one.

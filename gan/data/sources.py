@@ -19,7 +19,7 @@ Labels = npt.NDArray[np.int64]
 
 NAMED = (
     *("digits", "mnist", "fashion-mnist", "kmnist", "cifar10", "cifar100"),
-    *("svhn", "stl10", "celeba", "ring", "grid"),
+    *("svhn", "stl10", "celeba", "lsun", "ring", "grid"),
 )
 """Data sets that have a name. `fake:COUNT` is one more, and so is any path."""
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gan.data.cache import cache_folder
 from gan.data.items import ArrayItems, FileItems
 from gan.data.sources import Source, fingerprint_of
+from gan.data.sources_lsun import lsun
 from gan.errors import DataError
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -44,7 +45,7 @@ def named(name: str, root: Path | None, split: str) -> Source:
     """Open one of torchvision's data sets, downloading it only where it is missing.
 
     Args:
-        name: a key of the table above.
+        name: a key of the table above, or "lsun".
         root: the folder of torchvision's data sets; None: one in the user's cache folder.
         split: "train" or "test".
 
@@ -52,6 +53,8 @@ def named(name: str, root: Path | None, split: str) -> Source:
         DataError: if it is not there and cannot be downloaded.
     """
     folder = root if root is not None else cache_folder() / "torchvision"
+    if name == "lsun":
+        return lsun(folder, split)
     if name == "fashion-mnist" and not (folder / "FashionMNIST" / "raw").is_dir():
         source = _from_idx(name, DEBIAN_FASHION_MNIST, split, _GARMENTS)
         if source is not None:
