@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +14,10 @@ import tyro
 
 from gan.config import Config, Penalty
 from gan.data_config import DataConfig
+from gan.errors import ConfigError
 from gan.network_config import Option
 from gan.schedules import Schedule
+from gan.words import flags_of, problems
 
 Flags = TypeVar("Flags")
 
@@ -46,6 +51,22 @@ class Data:
     """For image-to-image: match folders A and B by name, or take the halves of each image."""
     out: Path = Path("contact-sheet.png")
     """Contact sheet to write."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Time training against a plain loop and the best one. Every option of the run is a flag.
+
+    `gan bench data SOURCE` times the preparation and the stream of data instead.
+    """
+
+    options: Annotated[Config, tyro.conf.arg(name="")]
+    rounds: int | None = None
+    """How often each loop is timed, in turn; None: 15 times, or 3 where that takes long."""
+    seconds: float = 0.3
+    """About how long each loop is timed in a round."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON."""
 
 
 @dataclass(frozen=True)
@@ -178,27 +199,52 @@ def parse(kind: type[Flags], words: Sequence[str], prog: str, default: Flags) ->
         default: values of the flags that are not given.
 
     Returns:
-        The flags. A mistake is explained on stderr and exits with 2.
+        The flags.
+
+    Raises:
+        ConfigError: a word that cannot be; a sentence for each.
     """
+    command = " ".join(prog.split()[:2])
+    if not {"-h", "--help"} & set(words):
+        found = list(problems(words, flags_of(kind), command))
+        if found:
+            raise ConfigError(found)
     registry = tyro.constructors.ConstructorRegistry()
     for written in (Schedule, Penalty, Option):
         registry.primitive_rule(_rule(written))
-    return tyro.cli(
-        kind, prog=prog, args=words, default=default, use_underscores=True, registry=registry
-    )
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind,
+                prog=prog,
+                args=words,
+                default=default,
+                use_underscores=True,
+                registry=registry,
+            )
+    except SystemExit as error:
+        if not error.code:
+            raise
+        # What only tyro finds comes in a box.
+        text = " ".join(re.sub(r"[^\w\s!-~]", " ", said.getvalue()).split())
+        raise ConfigError(text.partition(" For full helptext")[0]) from None
 
 
 def _rule(written: Any) -> Any:
     """How tyro reads and shows a type that has a written form."""
 
     def rule(info: Any) -> Any:
-        if info.type is not written:
+        optional = info.type == written | None  # which tyro would take for two subcommands
+        if info.type is not written and not optional:
             return None
         return tyro.constructors.PrimitiveConstructorSpec(
             nargs=1,
             metavar=written.__name__.upper(),
-            instance_from_str=lambda words: written.parse(words[0]),
-            is_instance=lambda value: isinstance(value, written),
+            instance_from_str=lambda words: (
+                None if optional and words == ["None"] else written.parse(words[0])
+            ),
+            is_instance=lambda value: isinstance(value, written) or (optional and value is None),
             str_from_instance=lambda value: [str(value)],
         )
 

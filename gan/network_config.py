@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gan.schedules import Schedule
 
+FAMILY_NAMES = ("dcgan", "mlp", "resnet", "r3gan", "stylegan2")
+"""The families of networks; gan.networks holds one row for each."""
 OWN_FLAGS = ("width", "max_width", "depth", "hidden", "norm")
 """Options that several families have, so each is a field."""
 
@@ -111,15 +115,22 @@ def network_problems(role: str, network: NetworkConfig) -> Iterator[str]:
     Yields:
         One sentence for each, naming field, value and what is allowed.
     """
+    if network.module is None and network.family not in FAMILY_NAMES:
+        near = difflib.get_close_matches(network.family, FAMILY_NAMES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        yield (
+            f"{role}.family: {network.family!r} is unknown; {hint}"
+            f"families: {', '.join(FAMILY_NAMES)}"
+        )
     if min(network.lr.values) < 0 or max(network.lr.values) == 0:
         yield f"{role}.lr: {network.lr} is not above 0"
     if not 0 <= network.beta1 < 1:
         yield f"{role}.beta1: {network.beta1:g} is outside [0, 1); R3GAN uses 0, DCGAN 0.5"
     if not all(0 <= value < 1 for value in network.beta2.values):
         yield f"{role}.beta2: {network.beta2} is outside [0, 1); R3GAN uses 0.9..0.99"
-    if network.weight_decay < 0:
-        yield f"{role}.weight_decay: {network.weight_decay:g} is negative"
-    if network.clip_norm is not None and network.clip_norm <= 0:
+    if not 0 <= network.weight_decay < math.inf:
+        yield f"{role}.weight_decay: {network.weight_decay:g} is outside [0, inf)"
+    if network.clip_norm is not None and not network.clip_norm > 0:
         yield f"{role}.clip_norm: {network.clip_norm:g} is not above 0; None turns it off"
     for name in ("width", "max_width", "depth"):
         value = getattr(network, name)

@@ -60,6 +60,11 @@ class Schedule:
     finish: str = "100%"
     warmup: str = "0%"
 
+    def __post_init__(self) -> None:
+        """Refuse what no computation survives."""
+        if not all(map(math.isfinite, self.values)):
+            raise ValueError(f"{self} is not finite")
+
     @classmethod
     def parse(cls, text: str | float | Schedule) -> Schedule:
         """Read a schedule from its written form.

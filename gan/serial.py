@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -130,6 +131,8 @@ def convert(value: Any, hint: Any) -> Any:
         return value
     if hint in (int, float) and not isinstance(value, bool) and _is_number(str(value)):
         number = float(value)
+        if not math.isfinite(number):
+            raise ValueError(f"{value} is not finite")
         if hint is float or number.is_integer():
             return hint(number)
     if hint is Path and isinstance(value, str | Path):

@@ -20,7 +20,7 @@ LAYERS = [
     # Lowest first. A module imports modules of lower layers only. A name stands for a file or a
     # folder of gan/; inside a folder, everything may import everything.
     {"errors", "schedules", "serial", "signals"},
-    {"data_config", "network_config"},
+    {"data_config", "network_config", "words"},
     {"config"},
     {"flags", "presets"},
     {"augment", "chance", "freeze", "losses", "networks", "optimizers", "penalties"}
@@ -34,6 +34,7 @@ LAYERS = [
     {"comparison", "results"},
     {"report", "text_report"},
     {"loop", "text_classification"},
+    {"speed"},
     {"commands"},
     {"__init__", "cli"},
     {"__main__"},
@@ -48,7 +49,7 @@ LISTED = {
 }
 """The imports inside one layer that the plan allows."""
 
-NO_TORCH = {"errors", "schedules", "serial", "signals"} | {
+NO_TORCH = {"errors", "schedules", "serial", "signals", "words"} | {
     *("data_config", "network_config", "config", "presets")
 }
 """Standard library and yaml only."""

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gan.commands.console import asks_for_help, interruptible, run_argument, say
+from gan.commands.console import asks_for_help, duration, interruptible, run_argument, say, size
 from gan.config import Config
 from gan.errors import CheckpointError, ConfigError
 from gan.presets import PRESETS, preset_config
@@ -79,6 +79,8 @@ def _base(preset: str | None, words: list[str]) -> Config:
         for i, word in enumerate(words)
         if word == "--config" or word.startswith("--config=")
     ]
+    if preset is None and not asks_for_help(words):
+        _refuse_a_late_preset(words)
     if preset is not None and files:
         raise ConfigError(f"--config: give a preset ({preset}) or a file, not both")
     if files:
@@ -93,6 +95,18 @@ def _base(preset: str | None, words: list[str]) -> Config:
     raise ConfigError(
         f"preset: none given; presets: {', '.join(PRESETS)}; or give --data, and one is chosen"
     )
+
+
+def _refuse_a_late_preset(words: list[str]) -> None:
+    from gan.flags import Train
+    from gan.words import flags_of, late_words
+
+    late = [word for word in late_words(words, flags_of(Train)) if word in PRESETS]
+    if late:
+        others = list(words)
+        others.remove(late[0])
+        line = " ".join(["gan train", late[0], *others])
+        raise ConfigError(f"preset: {late[0]} comes before the flags; write: {line}")
 
 
 def _choice(words: list[str]) -> Config:
@@ -142,12 +156,11 @@ def _plan(run: Run) -> str:
     """Everything that would happen, with a time that was measured just now."""
     import yaml
 
-    from gan.loop import probe
     from gan.networks import count_parameters
+    from gan.speed.projection import estimate
 
     config, accelerator = run.config, run.accelerator
-    seconds = probe(run)
-    total = seconds * config.steps
+    plan = estimate(run)
     rows = {
         "data": f"{config.data}: {len(run.data):,} of shape {tuple(run.data.shape)}, "
         + (f"{run.num_classes} classes" if run.num_classes else "without labels"),
@@ -160,17 +173,13 @@ def _plan(run: Run) -> str:
         "steps": f"{config.steps:,} of {config.n_critic} x {run.images_per_update} images "
         f"({config.batch_size} x {config.gradient_accumulation_steps} micro-batches x "
         f"{accelerator.num_processes} processes)",
-        "time": f"about {_duration(total)} ({seconds * 1000:.1f} ms a step, measured just now)",
+        "time": f"about {duration(plan.seconds)} ({plan.seconds_per_step * 1000:.1f} ms a step, "
+        "measured just now)",
+        "disk": f"about {size(plan.disk)} at the end, {size(plan.checkpoint)} a checkpoint",
         "folder": str(config.runs_dir / (config.name or f"{config.preset}-<next number>")),
     }
     options = yaml.safe_dump(config.to_dict(), sort_keys=False)
     return options + "\n" + "\n".join(f"{name + ':':<15}{text}" for name, text in rows.items())
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _precision(config: Config) -> str:
