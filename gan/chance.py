@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-_BLOCK = 16
-"""Examples that one generator draws for, so that a slice costs its own length."""
+_NUMBERS = 4096
+"""Numbers that one generator draws: few, so that a slice of the batch costs little more than its
+own length, but so many that making the generator costs less than drawing them."""
 
 
 def generator_for(*key: int | str) -> torch.Generator:
@@ -101,10 +103,11 @@ class Chance:
         return dataclasses.replace(self, key=(*self.key, role))
 
     def _draw(self, draw: Callable[..., Tensor], role: str, shape: tuple[int, ...]) -> Tensor:
-        blocks = range(self.start // _BLOCK, (self.stop - 1) // _BLOCK + 1)
+        size = max(1, _NUMBERS // max(1, math.prod(shape)))  # examples that one generator serves
+        blocks = range(self.start // size, (self.stop - 1) // size + 1)
         numbers = torch.cat(
-            [draw(_BLOCK, *shape, generator=generator_for(*self.key, role, i)) for i in blocks]
+            [draw(size, *shape, generator=generator_for(*self.key, role, i)) for i in blocks]
         )
-        begin = self.start - blocks.start * _BLOCK
+        begin = self.start - blocks.start * size
         mine = numbers[begin : begin + self.stop - self.start]
         return mine.to(self.device, non_blocking=True)
