@@ -43,7 +43,11 @@ COMMANDS = {
         "measuring", (("RUN [--flags]", "FID, KID, ... of a run, a folder or an npz"),)
     ),
     "bench": Command(
-        "bench", (("data SOURCE [--flags]", "how fast data gets ready, and is delivered"),)
+        "bench",
+        (
+            ("PRESET [--flags]", "how fast it trains, beside a plain loop and the best one"),
+            ("data SOURCE [--flags]", "how fast data gets ready, and is delivered"),
+        ),
     ),
     "export": Command("sharing", (("RUN [--flags]", "the generator as ONNX or TorchScript"),)),
     "push": Command("sharing", (("RUN OWNER/NAME", "the generator to the Hugging Face hub"),)),

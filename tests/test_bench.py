@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 
 from gan.cli import main
-from gan.commands import bench
+from gan.speed import data
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    speed = bench._speed
-    monkeypatch.setattr(bench, "_speed", lambda batches, size: speed(batches, size, seconds=0.05))
-    monkeypatch.setattr(bench, "_dcgan64", lambda: 10.0)
+    speed = data._speed
+    monkeypatch.setattr(data, "_speed", lambda batches, size: speed(batches, size, seconds=0.05))
+    monkeypatch.setattr(data, "_dcgan64", lambda: 10.0)
 
 
 def test_a_folder_is_measured_against_pillow_and_image_folder(
@@ -46,6 +46,54 @@ def test_what_has_no_files_is_measured_without_them(capsys: pytest.CaptureFixtur
     assert "images                               1797" in out
 
 
-def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "speed"]) == 2
-    assert "'speed' cannot be measured; there is: data SOURCE" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (
+            ["speed"],
+            "gan bench: 'speed' cannot be measured; there is: data SOURCE, or a preset: digits, "
+            "fashion-mnist, ",
+        ),
+        (
+            ["digit"],
+            "gan bench: 'digit' cannot be measured; did you mean digits? there is: data SOURCE, ",
+        ),
+        ([], "gan bench: name a preset, or data and a source, as in gan bench digits"),
+        (["data"], "gan bench data: name a source, as in gan bench data path/to/images"),
+        (["digits", "--rounds", "0"], "--rounds: 0 is below 1"),
+        (["digits", "--seconds", "0"], "--seconds: 0 is not above 0"),
+        (["digits", "--batch_size", "0"], "batch_size: 0 is below 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *words]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith(f"gan: error: {error}")
+
+
+def test_several_processes_are_not_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["bench", "digits"]) == 2
+    assert "gan bench measures one process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        (["--help"], ["--rounds", "--seconds", "--json", "--steps", "--generator.lr"]),
+        (["digits", "--help"], ["--rounds", "--seconds", "--json", "--discriminator.width"]),
+        (["data", "--help"], ["--rounds", "--batch_size", "--json", "--resolution"]),
+    ],
+)
+def test_the_help_lists_the_flags(
+    words: list[str], flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["bench", *words])
+    assert done.value.code == 0
+    out = capsys.readouterr().out
+    assert [flag for flag in flags if flag not in out] == []

@@ -2,96 +2,89 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-import multiprocessing
 import os
-import statistics
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from gan.commands.console import one_argument, say
+from gan.commands.console import duration, interruptible, one_argument, say, size
 from gan.config import Config
 from gan.data_config import DataConfig
 from gan.errors import ConfigError
+from gan.presets import PRESETS, preset_config
 
-_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-_MOST_FILES = 20_000
+_NAMES = {"toolkit": "this toolkit", "plain": "plain loop", "expert": "best loop"}
 
 
 def bench(words: list[str]) -> int:
-    """Measure how fast data gets ready, and how fast the stream delivers it.
+    """Measure how fast a preset trains, or how fast data gets ready and is delivered.
 
     Args:
-        words: after `gan bench`; the first is `data`.
+        words: after `gan bench`; the first is a preset, or `data`.
 
     Returns:
         The exit code.
     """
-    what = one_argument("bench", "what to measure", "data path/to/images", words)
-    if what == "-":
-        words.insert(0, "-")
-    elif what != "data":
-        raise ConfigError(f"gan bench: {what!r} cannot be measured; there is: data SOURCE")
+    what = one_argument("bench", "a preset, or data and a source", "digits", words)
+    if what == "data":
+        return _bench_data(words)
+    if what != "-" and what not in PRESETS:
+        near = difflib.get_close_matches(what, ["data", *PRESETS], n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(
+            f"gan bench: {what!r} cannot be measured; {hint}there is: data SOURCE, or a preset: "
+            f"{', '.join(PRESETS)}"
+        )
+    base = Config() if what == "-" else preset_config(what)
+    from gan.flags import Bench, parse
+
+    arguments = parse(Bench, words, "gan bench PRESET", Bench(base))
+    _check(arguments.rounds, arguments.seconds)
+    with interruptible():
+        from gan.speed.training import measure
+
+        with _progress() as tell:
+            rows = measure(
+                arguments.options, rounds=arguments.rounds, seconds=arguments.seconds, tell=tell
+            )
+    say(json.dumps(rows, indent=1) if arguments.json else _report(rows))
+    return 0
+
+
+def _bench_data(words: list[str]) -> int:
     source = one_argument("bench data", "a source", "path/to/images", words)
     from gan.flags import BenchData, parse
 
     arguments = parse(BenchData, words, "gan bench data SOURCE", BenchData(DataConfig(data=source)))
+    from gan.speed.data import measure
+
     rows = measure(arguments.options, arguments.batch_size, arguments.rounds)
     say(json.dumps(rows, indent=1) if arguments.json else _table(rows))
     return 0
 
 
-def measure(options: DataConfig, batch_size: int, rounds: int) -> dict[str, Any]:
-    """Time preparation and stream of a source against what people use otherwise.
+def _check(rounds: int | None, seconds: float) -> None:
+    problems = []
+    if rounds is not None and rounds < 1:
+        problems.append(f"--rounds: {rounds} is below 1")
+    if not 0 < seconds < float("inf"):
+        problems.append(f"--seconds: {seconds:g} is not above 0")
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        problems.append("gan bench measures one process; start it without a launcher")
+    if problems:
+        raise ConfigError(problems)
 
-    Args:
-        options: the source, and how it is prepared.
-        batch_size: of the stream.
-        rounds: how often each of two things is timed, in turn; the ratio is the median's.
 
-    Returns:
-        Plain values by name; ratios above 1 mean that this toolkit is faster. What a source
-        does not allow (there are no files to decode in an array) is None.
-    """
-    from gan.data import open_data
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """One line on stderr that says what is being done, and for how long."""
+    from tqdm import tqdm
 
-    opening = options.opening()
-    with _fresh_cache():
-        first, data = _timed(lambda: open_data(options.data, **opening))
-        again, data = _timed(lambda: open_data(options.data, **opening))
-    size = tuple(data.shape[-2:])
-    files = _files(Path(options.data))
-    rows: dict[str, Any] = {
-        "source": options.data,
-        "images": len(data),
-        "shape": list(data.shape),
-        "cores": os.cpu_count(),
-        "seconds until ready, first time": round(first, 3),
-        "seconds until ready, again": round(again, 3),
-        "preparation / bare Pillow loop": None,
-        "stream / ImageFolder with 2 workers": None,
-    }
-    if files:
-        rows["preparation / bare Pillow loop"] = _against_pillow(options, files, size, rounds)
-    speeds = []
-    for _ in range(rounds):
-        ours = _speed(_stream(data, batch_size), batch_size)
-        theirs = _speed(_image_folder(files, size, batch_size), batch_size) if files else None
-        speeds.append((ours, theirs))
-    stream = statistics.median(ours for ours, _ in speeds)
-    rows["stream, images per second"] = round(stream)
-    if files:
-        ratios = [ours / theirs for ours, theirs in speeds if theirs]
-        rows["stream / ImageFolder with 2 workers"] = _spread(ratios)
-    dcgan = _dcgan64()
-    rows["DCGAN at 64x64, images per second"] = round(dcgan, 1)
-    rows["stream / DCGAN at 64x64"] = round(stream / dcgan, 1)
-    return rows
+    with tqdm(bar_format="{desc} [{elapsed}]", file=sys.stderr, leave=False) as bar:
+        yield lambda text: bar.set_description_str(text)
 
 
 def _table(rows: dict[str, Any]) -> str:
@@ -102,112 +95,79 @@ def _table(rows: dict[str, Any]) -> str:
     )
 
 
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    begin = time.perf_counter()
-    result = work()
-    return time.perf_counter() - begin, result
+def _report(rows: dict[str, Any]) -> str:
+    """What was measured, for a person."""
+    shape = "x".join(map(str, rows["shape"]))
+    lines = [
+        f"{rows['preset']}: {shape}, batch {rows['batch_size']}, "
+        f"{_precision(rows['mixed_precision'])}, on {rows['device']} with {rows['threads']} "
+        f"threads; {_count(rows['rounds'], 'round')} in turn of "
+        f"{_count(rows['steps_of_a_slice'], 'step')} each"
+    ]
+    if rows["steps_of_a_slice"] % rows["period_of_penalties"]:
+        lines.append(
+            f"penalties are due every {rows['period_of_penalties']} steps, longer than a slice: "
+            "ratios hold, seconds depend on which steps were timed"
+        )
+    lines += [rows["note"]] if rows["note"] else []
+    lines += ["", *_speeds(rows), "", *_ratios(rows), "", *_phases(rows), "", *_rest(rows)]
+    return "\n".join(lines)
 
 
-def _spread(ratios: list[float]) -> str:
-    low, high = min(ratios), max(ratios)
-    return f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})"
+def _speeds(rows: dict[str, Any]) -> list[str]:
+    titles = ("", "images/s", "s per 1000", "ms a step", "memory", "of possible")
+    lines = [f"{titles[0]:<14}" + "".join(f"{title:>13}" for title in titles[1:])]
+    for name, title in _NAMES.items():
+        cells = (
+            f"{rows['images_per_second'][name]:,.0f}",
+            f"{rows['seconds_per_1000_images'][name]:.3g}",
+            f"{1000 * rows['seconds_per_step'][name]:,.2f}",
+            size(rows["memory_of_training"][name]),
+            f"{rows['achieved_of_possible'][name]['median']:.0%}",
+        )
+        lines.append(f"{title:<14}" + "".join(f"{cell:>13}" for cell in cells))
+    return lines
 
 
-@contextmanager
-def _fresh_cache() -> Iterator[None]:
-    """Prepared images in a folder that goes away; the user's own cache is left alone."""
-    before = os.environ.get("GAN_CACHE")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["GAN_CACHE"] = folder
-        try:
-            yield
-        finally:
-            del os.environ["GAN_CACHE"]
-            if before is not None:
-                os.environ["GAN_CACHE"] = before
+def _ratios(rows: dict[str, Any]) -> list[str]:
+    lines = []
+    for pair, ratio in rows["ratios"].items():
+        one, other = (_NAMES[name] for name in pair.split("/"))
+        memory = rows["memory_ratios"][pair], rows["memory_ratios_of_process"][pair]
+        lines.append(
+            f"{one + ' / ' + other:<26}speed {_spread(ratio)}, memory {memory[0]:.2f} "
+            f"({memory[1]:.2f} of the whole process)"
+        )
+    return lines
 
 
-def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    found = (path for path in sorted(folder.rglob("*")) if path.suffix.lower() in _IMAGES)
-    return list(islice(found, _MOST_FILES))
+def _phases(rows: dict[str, Any]) -> list[str]:
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in rows["phases"].items())
+    return [f"phases of a step of this toolkit: {shares}"]
 
 
-def _decode(work: tuple[Path, tuple[int, int]]) -> None:
-    from PIL import Image
-
-    path, (height, width) = work
-    with Image.open(path) as image:
-        image.convert("RGB").resize((width, height), Image.Resampling.BOX).tobytes()
-
-
-def _against_pillow(
-    options: DataConfig, files: list[Path], size: tuple[int, int], rounds: int
-) -> str:
-    from gan.data import open_data
-
-    ratios = []
-    for _ in range(rounds):
-        with _fresh_cache():
-            ours, data = _timed(lambda: open_data(options.data, **options.opening()))
-        with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-            pool.map(_decode, [(files[0], size)] * 2 * (os.cpu_count() or 1))  # imports are done
-            work = [(path, size) for path in files]
-            bare, _ = _timed(lambda: pool.map(_decode, work, chunksize=64))  # noqa: B023
-        ratios.append((len(data) / ours) / (len(files) / bare))
-    return _spread(ratios)
+def _rest(rows: dict[str, Any]) -> list[str]:
+    rate, possible = rows["matrix_operations_per_second"], rows["achieved_of_possible"]["toolkit"]
+    plan = rows["projection"]
+    written = plan["seconds_of_checkpoints"]
+    saving = "not timed, too large" if written is None else f"about {duration(written)}"
+    return [
+        f"a step needs {rows['operations_per_step'] / 1e9:.3g} GFLOP; the machine multiplies "
+        f"matrices at {rate['median'] / 1e9:.4g} GFLOP/s ({rate['low'] / 1e9:.4g} to "
+        f"{rate['high'] / 1e9:.4g}); achieved of that: {_spread(possible)}",
+        f"all {plan['steps']:,} steps: about {duration(plan['seconds'])}, besides grids of samples "
+        f"(about {duration(plan['seconds_of_grids'])}) and checkpoints ({saving}); "
+        f"on the disk about {size(plan['disk_bytes'])}",
+    ]
 
 
-def _speed(batches: Iterable[Any], batch_size: int, seconds: float = 2.0) -> float:
-    iterator, count = iter(batches), 0
-    next(iterator)
-    begin = time.perf_counter()
-    for _ in iterator:
-        count += 1
-        if time.perf_counter() - begin > seconds:
-            break
-    return count * batch_size / (time.perf_counter() - begin)
+def _spread(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
 
 
-def _stream(data: Any, batch_size: int) -> Iterable[Any]:
-    from gan.data.stream import EndlessBatches, Stream, data_loader
-
-    order = EndlessBatches(len(data), batch_size, seed=0)
-    return Stream(data_loader(data, order), order)
+def _precision(mixed_precision: str) -> str:
+    return "fp32" if mixed_precision == "no" else mixed_precision
 
 
-def _image_folder(files: list[Path], size: tuple[int, int], batch_size: int) -> Iterator[Any]:
-    """What torchvision's ImageFolder does with a file, in a DataLoader of two workers."""
-    from torch.utils.data import DataLoader
-    from torchvision import transforms
-    from torchvision.datasets.folder import default_loader
-
-    steps = [transforms.Resize(min(size)), transforms.CenterCrop(size), transforms.ToTensor()]
-    transform = transforms.Compose([*steps, transforms.Normalize(0.5, 0.5)])
-    files = files * (batch_size // len(files) + 1)
-    data: Any = _Files(files, default_loader, transform)
-    loader: DataLoader[Any] = DataLoader(data, batch_size, shuffle=True, num_workers=2)
-    while True:
-        yield from loader
-
-
-class _Files:
-    def __init__(self, files: list[Path], load: Callable[..., Any], transform: Any) -> None:
-        self.files, self.load, self.transform = files, load, transform
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.transform(self.load(str(self.files[index])))
-
-
-def _dcgan64() -> float:
-    """Images per second that DCGAN at 64x64 consumes on this machine."""
-    from gan.loop import probe
-    from gan.run import build
-
-    options = {"data": "fake:256", "resolution": "64", "batch_size": 64}
-    run = build(Config.from_dict(options))
-    return run.images_per_update / probe(run, seconds=4.0)
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + "s" * (number != 1)

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from gan.errors import ConfigError, GanError
 
+_MOST = 1_000_000
+"""Numbers in a list: more are a slip of the pen."""
+
 
 def say(text: str) -> None:
     """Print on the main process.
@@ -132,7 +135,7 @@ def numbers(flag: str, text: str) -> list[int]:
         The numbers, in the order written.
 
     Raises:
-        ConfigError: it is no such list, or a range runs backwards.
+        ConfigError: it is no such list, a range runs backwards, or there are too many.
     """
     found: list[int] = []
     for part in text.replace(" ", "").split(","):
@@ -141,5 +144,53 @@ def numbers(flag: str, text: str) -> list[int]:
             raise ConfigError(f"{flag}: {text!r} is no list of numbers; write 0-63 or 1,5,8-11")
         if int(last or first) < int(first):
             raise ConfigError(f"{flag}: {part} runs backwards; write {last}-{first}")
+        if int(last or first) - int(first) + len(found) >= _MOST:
+            raise ConfigError(f"{flag}: {text} are more than {_MOST:,} numbers")
         found += range(int(first), int(last or first) + 1)
     return found
+
+
+def duration(seconds: float) -> str:
+    """A time for a person.
+
+    Args:
+        seconds: at least 0.
+
+    Returns:
+        Such as 40 s, 25 min or 3.5 h.
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def size(count: float) -> str:
+    """Bytes for a person.
+
+    Args:
+        count: how many.
+
+    Returns:
+        Such as 12 B, 3.4 MiB or 1.5 GiB.
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def place_for(out: Path) -> None:
+    """Find out, before the work is done, whether there is a place for what comes of it.
+
+    Args:
+        out: what is to be written, as --out says it.
+
+    Raises:
+        ConfigError: what would be its folder is none, or may not be written to.
+    """
+    folder = next(path for path in out.absolute().parents if path.exists())
+    if not folder.is_dir():
+        raise ConfigError(f"--out: {out} cannot be: {folder} is no folder")
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(f"--out: {out} cannot be written: {folder} is read-only to you")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gan.commands.console import asks_for_help, leading, say
+from gan.commands.console import asks_for_help, leading, place_for, say, size
 from gan.config import Config
 from gan.errors import ConfigError, GanError
 
@@ -45,17 +45,17 @@ def runs(words: list[str]) -> int:
 def _row(folder: Path) -> tuple[str, ...]:
     from gan.results import evaluations, is_running
 
-    size = _size(sum(path.stat().st_size for path in _files(folder)))
+    taken = size(sum(path.stat().st_size for path in _files(folder)))
     try:
         config = Config.load(folder / "config.yaml")
     except GanError:
-        return folder.name, "?", "?", "config.yaml is no run's", "", size
+        return folder.name, "?", "?", "config.yaml is no run's", "", taken
     step = newest_step(folder)
     ended = "finished" if step >= config.steps else "stopped"
     status = "running" if is_running(folder) else ended
     entries = evaluations(folder)
     metrics = _in_short(entries[-1]) if entries else ""
-    return folder.name, config.preset, f"{step:,} of {config.steps:,}", status, metrics, size
+    return folder.name, config.preset, f"{step:,} of {config.steps:,}", status, metrics, taken
 
 
 def newest_step(folder: Path) -> int:
@@ -86,14 +86,6 @@ def _files(folder: Path) -> list[Path]:
     return list({(path.stat().st_dev, path.stat().st_ino): path for path in files}.values())
 
 
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError
-
-
 def compare(words: list[str]) -> int:
     """Draw grids and curves of runs side by side.
 
@@ -112,10 +104,13 @@ def compare(words: list[str]) -> int:
     if len(folders) > 8:
         raise ConfigError(f"gan compare: {len(folders)} runs; a picture has room for 8")
     from gan.comparison import compare_runs
+    from gan.sampling import check_picture_name
     from gan.state import saved_config
 
     for folder in folders:
         saved_config(folder)
+    place_for(arguments.out)
+    check_picture_name(arguments.out)
     compare_runs(folders, arguments.out)
     say(str(arguments.out))
     return 0
