@@ -58,7 +58,7 @@ def latents(seeds: Sequence[int] | Tensor, z_dim: int, truncation: float | None 
 
 
 def _truncated(z: Tensor, truncation: float) -> Tensor:
-    if truncation <= 0:
+    if not truncation > 0:
         raise GanError(f"truncation: {truncation:g} is not above 0; 1 is strong, 2 weak")
     low = torch.special.ndtr(torch.tensor(-truncation, dtype=torch.float64))
     inside: Tensor = torch.special.ndtri(low + torch.special.ndtr(z.double()) * (1 - 2 * low))
@@ -66,31 +66,16 @@ def _truncated(z: Tensor, truncation: float) -> Tensor:
 
 
 def labels_for(seeds: Sequence[int] | Tensor, num_classes: int) -> Tensor:
-    """The class of each seed: seed modulo the number of classes.
+    """The class of each seed, int64 of shape (len(seeds),): seed modulo the number of classes.
 
     So consecutive seeds go through the classes in turn, and a grid with `grid_columns` columns
     shows one class in each column.
-
-    Args:
-        seeds: integers.
-        num_classes: above 0.
-
-    Returns:
-        int64 of shape (len(seeds),).
     """
     return torch.tensor([int(seed) % num_classes for seed in seeds], dtype=torch.int64)
 
 
 def grid_columns(n: int, num_classes: int = 0) -> int:
-    """Columns of a grid of samples.
-
-    Args:
-        n: number of samples.
-        num_classes: 0 = unconditional.
-
-    Returns:
-        About a square; with classes, a multiple of their number if that is still near a square.
-    """
+    """Columns of a grid of `n` samples: a square; or a multiple of the classes if near one."""
     side = math.ceil(math.sqrt(max(n, 1)))
     if 0 < num_classes <= 2 * side:
         return num_classes * max(1, round(side / num_classes))
@@ -123,12 +108,16 @@ def sample(
         Images in [-1, 1], or points: float32, shape (len(seeds), *shape), on the CPU.
 
     Raises:
-        GanError: labels that the generator does not have.
+        GanError: labels that the generator does not have, or a truncation that cannot be.
+        TypeError: `generator` is no generator.
     """
-    pieces = sample_batches(generator, seeds, labels, batch_size=batch_size, truncation=truncation)
+    size = batch_size if progress else max(len(seeds), 1)
+    pieces = sample_batches(generator, seeds, labels, batch_size=size, truncation=truncation)
+    if not progress:
+        return next(pieces)
     images = torch.empty(len(seeds), *unwrap(generator).shape)  # type: ignore[misc]
     start = 0
-    with tqdm(total=len(seeds), unit="image", disable=not progress) as bar:
+    with tqdm(total=len(seeds), unit="image") as bar:
         for piece in pieces:
             images[start : start + len(piece)] = piece
             start += len(piece)
@@ -146,26 +135,26 @@ def sample_batches(
 ) -> Iterator[Tensor]:
     """Images of seeds, piece by piece, for more than memory holds.
 
-    Args:
-        generator: see `generate`.
-        seeds: one integer for each image.
-        labels: class of each image, or one class for all; None: `labels_for`.
-        batch_size: images of one piece; changes no image.
-        truncation: see `generate`.
+    Takes and raises what `sample` does, and raises it now, not when the first piece is drawn.
 
-    Yields:
+    Returns:
         Images as `sample` gives them; at least one piece, which may be empty.
-
-    Raises:
-        GanError: labels that the generator does not have.
     """
-    raw = unwrap(generator)
+    raw = unwrap(generator) if isinstance(generator, nn.Module) else None
+    if raw is None or not hasattr(raw, "z_dim"):
+        kind = type(generator).__name__
+        raise TypeError(f"generator: a {kind} is none; gan.load_generator(FOLDER) gives one")
     chosen = _checked_labels(raw, seeds, labels)
-    for start in range(0, max(len(seeds), 1), batch_size):
-        piece = slice(start, start + batch_size)
-        z = latents(seeds[piece], int(raw.z_dim))  # type: ignore[arg-type]
-        part = None if chosen is None else chosen[piece]
-        yield generate(raw, z, part, truncation=truncation)
+    _check_truncation(raw, truncation)
+
+    def pieces() -> Iterator[Tensor]:
+        for start in range(0, max(len(seeds), 1), batch_size):
+            piece = slice(start, start + batch_size)
+            z = latents(seeds[piece], int(raw.z_dim))  # type: ignore[arg-type]
+            part = None if chosen is None else chosen[piece]
+            yield generate(raw, z, part, truncation=truncation)
+
+    return pieces()
 
 
 def generate(
@@ -197,9 +186,7 @@ def generate(
     """
     raw = unwrap(generator)
     options = {}
-    if truncation is not None and "truncation" in inspect.signature(type(raw).forward).parameters:
-        if truncation < 0:
-            raise GanError(f"truncation: {truncation:g} is below 0; 0.5 is strong, 1 is off")
+    if _check_truncation(raw, truncation):
         options["truncation"] = truncation
     elif truncation is not None:
         z = _truncated(z, truncation)
@@ -260,6 +247,18 @@ def _left_alone(network: nn.Module, device: torch.device) -> Iterator[None]:
                 module.training = mode
             for name, buffer in network.named_buffers():
                 buffer.copy_(buffers[name])
+
+
+def _check_truncation(network: nn.Module, truncation: float | None) -> bool:
+    """Whether the generator truncates itself, on the way from its average style."""
+    if truncation is None:
+        return False
+    if "truncation" not in inspect.signature(type(network).forward).parameters:
+        _truncated(torch.zeros(0), truncation)
+        return False
+    if not 0 <= truncation < math.inf:
+        raise GanError(f"truncation: {truncation:g} is below 0; 0.5 is strong, 1 is off")
+    return True
 
 
 def _checked_labels(
@@ -363,6 +362,13 @@ def _plot(points: Tensor, real: Tensor | None, size: int = 256) -> Tensor:
     return to_bytes(canvas * 2 - 1)
 
 
+def check_picture_name(path: Path) -> None:
+    """Refuse a file whose ending names no format, before there is a picture to write."""
+    kind = Image.registered_extensions().get(path.suffix.lower())
+    if kind not in Image.SAVE:
+        raise GanError(f"{path}: {path.suffix or 'no ending'} is no kind of picture; use .png")
+
+
 def save_picture(path: Path | str, picture: Tensor) -> None:
     """Write a picture; whole or not at all.
 
@@ -374,6 +380,7 @@ def save_picture(path: Path | str, picture: Tensor) -> None:
         GanError: the file cannot be written, or its ending names no format for this picture.
     """
     path = Path(path)
+    check_picture_name(path)
     pixels = picture.cpu().permute(1, 2, 0).contiguous().numpy()
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
@@ -381,9 +388,6 @@ def save_picture(path: Path | str, picture: Tensor) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         image.save(temporary)
         os.replace(temporary, path)
-    except ValueError:
-        ending = path.suffix or "no ending"
-        raise GanError(f"{path}: {ending} is no kind of picture; use .png") from None
     except OSError as error:
         raise GanError(f"cannot write {path}: {error.strerror or error}") from None
     finally:

@@ -174,6 +174,9 @@ MISTAKES = [
     (["sample", "nowhere", "--nearest", "yes"], "'yes' belongs to no flag; --nearest takes no va"),
     (["sample", "nowhere", "--num"], "--num: its value is missing; give a whole number"),
     (["evaluate", ".", "--metrics"], "--data: . is no run"),
+    (["sample", "nowhere", "--seeds", "0-1000000"], "--seeds: 0-1000000 are more than 1,000,000 "),
+    (["sample", "nowhere", "--out", "x.foo"], "x.foo: .foo is no kind of picture; use .png"),
+    (["sample", "nowhere", "--out", "/dev/null/x.png"], "cannot be: /dev/null is no folder"),
     (["sample", "nowhere", "--data", "digits"], "--data: digits is used with --nearest only"),
     (["sample", "nowhere", "--nearest", "--out", "x.zip"], "--nearest: gives a picture, but --out"),
     (["interpolate", "nowhere", "--frames", "0"], "--frames: 0 is below 1"),
@@ -194,6 +197,7 @@ MISTAKES = [
     (["runs"], "runs is no folder; name the one that holds the runs"),
     (["runs", "."], "there is no run in ."),
     (["compare", "nowhere"], "gan compare: name two runs or more"),
+    (["export", "nowhere", "--out", "/dev/null/x.onnx"], "cannot be: /dev/null is no folder"),
     (["compare", "nowhere", "there"], "nowhere is no run folder"),
 ]  # fmt: skip
 

@@ -126,11 +126,29 @@ def test_labels_are_taken_in_turn(run: Path, tmp_path: Path) -> None:
 def test_a_class_that_was_not_trained_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call("sample", run, "--labels", "10", "--out", tmp_path / "x.png") == 2
-    assert "labels: 10 is no class; this generator has 0 to 9" in capsys.readouterr().err
+    for out in ("x.png", "x", "x.npz"):
+        assert call("sample", run, "--labels", "10", "--out", tmp_path / out) == 2
+        # Nothing else: not even the bar of a drawing that began.
+        words = "gan: error: labels: 10 is no class; this generator has 0 to 9\n"
+        assert capsys.readouterr().err == words
+    assert call("sample", run, "--truncation", "0", "--out", tmp_path / "x.png") == 2
+    words = "gan: error: truncation: 0 is not above 0; 1 is strong, 2 weak\n"
+    assert capsys.readouterr().err == words
     assert call("interpolate", run, "--label", "10", "--out", tmp_path / "x.png") == 2
     assert "label: 10 is no class; this generator has 0 to 9" in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_drawn(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gan.commands.console.os.access", lambda *_: False)  # root may everything
+    monkeypatch.setattr("gan.results.chosen_generator", None)
+    for command, name in (("sample", "x.png"), ("interpolate", "x.gif"), ("export", "x.onnx")):
+        out = tmp_path / "new" / name
+        assert call(command, run, "--out", out) == 2
+        expected = f"gan: error: --out: {out} cannot be written: {tmp_path} is read-only to you\n"
+        assert capsys.readouterr().err == expected
 
 
 def test_nearest_shows_a_copy_beside_its_original(run: Path, tmp_path: Path) -> None:

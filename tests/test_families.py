@@ -12,6 +12,7 @@ from toys import accelerator, prepared, weights
 from gan.augment import TRANSFORMS, Augmentation
 from gan.chance import Chance
 from gan.losses import LOSSES
+from gan.network_config import FAMILY_NAMES
 from gan.networks import FAMILIES
 from gan.penalties import GENERATOR_PENALTIES, PENALTIES
 from gan.player import Player
@@ -94,3 +95,7 @@ def test_every_family_goes_on_exactly(family: str, precision: str) -> None:
     torch.set_rng_state(noise)
     two_steps(g, d, shape, 3, start=2)
     assert torch.equal(weights(g.raw, d.raw), whole)
+
+
+def test_the_options_know_every_family() -> None:
+    assert sorted(FAMILIES) == sorted(FAMILY_NAMES)

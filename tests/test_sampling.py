@@ -422,3 +422,22 @@ def test_a_generator_with_a_truncation_of_its_own_gets_it_and_the_whole_latent()
     assert sample(Styled(), [0])[0, 0, 0, 1] == 1
     with pytest.raises(GanError, match=r"^truncation: -1 is below 0; 0\.5 is strong, 1 is off$"):
         sample(Styled(), [0], truncation=-1)
+
+
+def test_what_is_no_generator_is_named_at_once() -> None:
+    for wrong, kind in (
+        ("runs/digits-001", "str"),
+        (nn.Linear(2, 2), "Linear"),
+        (None, "NoneType"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            sample(wrong, range(3))  # type: ignore[arg-type]
+        expected = f"generator: a {kind} is none; gan.load_generator(FOLDER) gives one"
+        assert str(caught.value) == expected
+
+
+def test_a_mistake_is_found_before_the_first_piece_is_drawn() -> None:
+    network = Tiny()
+    for labels, truncation in ((3, None), (None, 0.0), (None, float("nan"))):
+        with pytest.raises(GanError):
+            sample_batches(network, range(3), labels, truncation=truncation)

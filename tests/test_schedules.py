@@ -93,3 +93,11 @@ def test_what_is_no_schedule(text):
 def test_values_are_what_it_moves_between():
     assert Schedule.parse("5").values == (5.0,)
     assert Schedule.parse("5..2").values == (5.0, 2.0)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1..nan", "0.1..inf,cosine"])
+def test_what_is_not_finite_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not finite$"):
+        Schedule.parse(text)
+    with pytest.raises(ValueError, match=r"^nan is not finite$"):
+        Schedule(float("nan"))

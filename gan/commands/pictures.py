@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gan.commands.console import numbers, run_argument, say
+from gan.commands.console import numbers, place_for, run_argument, say
 from gan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,9 +35,12 @@ def sample(words: list[str]) -> int:
         raise ConfigError(f"--data: {arguments.data} is used with --nearest only")
     if arguments.nearest and arguments.out.suffix.lower() in ("", ".zip", ".npz"):
         raise ConfigError(f"--nearest: gives a picture, but --out is {arguments.out}; use .png")
+    place_for(arguments.out)
     from gan import gallery, sampling
     from gan.results import chosen_generator
 
+    if arguments.out.suffix.lower() not in ("", ".zip", ".npz"):
+        sampling.check_picture_name(arguments.out)
     if arguments.ema_width is None:
         generator, _ = chosen_generator(folder, arguments.checkpoint)
     else:
@@ -143,3 +146,4 @@ def _check(arguments: Interpolate) -> None:
         raise ConfigError(f"--fps: {arguments.fps} is outside 1 to 100")
     if arguments.out.suffix.lower() not in (".png", ".gif", ".webp", ".mp4"):
         raise ConfigError(f"--out: {arguments.out} does not end in .png, .gif, .webp or .mp4")
+    place_for(arguments.out)

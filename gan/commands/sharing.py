@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gan.commands.console import asks_for_help, leading, run_argument, say
+from gan.commands.console import asks_for_help, leading, place_for, run_argument, say
 from gan.errors import ConfigError
 
 _ENDINGS = {"onnx": ".onnx", "torchscript": ".pt"}
@@ -28,6 +28,7 @@ def export(words: list[str]) -> int:
     out = arguments.out or place / f"generator{ending}"
     if out.suffix != ending:
         raise ConfigError(f"--out: {out} does not end in {ending}, as {arguments.format} does")
+    place_for(out)
     from gan.portable import export_generator
     from gan.results import chosen_generator
 
