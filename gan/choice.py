@@ -40,12 +40,15 @@ class Data(Protocol):
 
 @dataclass(frozen=True)
 class Machine:
-    """What the choice looks at of a machine."""
+    """What the choice looks at of a machine.
+
+    Attributes:
+        accelerator: whether there is a GPU or the like.
+        cores: of the processor.
+    """
 
     accelerator: bool
-    """A GPU or the like."""
     cores: int
-    """Of the processor."""
 
     @classmethod
     def here(cls) -> Machine:
@@ -60,13 +63,13 @@ class Choice(NamedTuple):
     reasons: list[str]
 
 
-def choose(data: Data, asked: Config, machine: Machine) -> Choice:
+def choose(data: Data, asked: Config, machine: Machine | None = None) -> Choice:
     """Choose options for images that no preset was named for.
 
     Args:
         data: opened with the options asked for.
         asked: its data options are kept, and a resolution that was asked for is not changed.
-        machine: what will train.
+        machine: what will train; None: this one.
 
     Returns:
         Options in full, whose `preset` is the nearest one, and why.
@@ -74,6 +77,7 @@ def choose(data: Data, asked: Config, machine: Machine) -> Choice:
     Raises:
         GanError: no family of networks can make such images, whatever their resolution.
     """
+    machine = machine or Machine.here()
     shape, count = tuple(data.shape), len(data)
     name, why = _preset(shape, count, _classes_help(data), machine)
     config = preset_config(name)

@@ -177,9 +177,7 @@ def test_a_network_that_does_not_fit_is_named(cpu_accelerator: Accelerator, tmp_
     save(cpu_accelerator, tmp_path, 1)
     checkpoint = newest_checkpoint(tmp_path)
     assert checkpoint is not None
-    with pytest.raises(
-        CheckpointError, match=r"2 tensors differ\): weight: \(3, 2\) there, "
-    ):
+    with pytest.raises(CheckpointError, match=r"2 tensors differ\): weight: \(3, 2\) there, "):
         checkpoint.load_weights("generator", nn.Linear(2, 4))
 
 

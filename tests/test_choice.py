@@ -73,6 +73,10 @@ def test_images_that_nothing_can_make() -> None:
 
 
 def test_real_data_is_looked_at() -> None:
+    assert (
+        choose(open_data("digits"), Config()).config
+        == choose(open_data("digits"), Config(), Machine.here()).config
+    )
     config, _ = choose(open_data("digits"), Config(), LAPTOP)
     assert config.generator.family == "mlp"
 

@@ -133,7 +133,8 @@ def problems_of_class(kind: type) -> list[str]:
     if "__doc__" not in vars(kind) or not text:
         return ["no docstring"]
     if dataclasses.is_dataclass(kind):
-        names = [name for name in kind.__annotations__ if name not in documented_below(kind)]
+        below = documented_below(kind)
+        names = [n for n in kind.__annotations__ if n not in below and not n.startswith("_")]
     else:
         names = parameters(init) if init else []
     return [f"no entry for {name}" for name in undocumented(text, names)]

@@ -111,12 +111,12 @@ def _refuse_a_late_preset(words: list[str]) -> None:
 
 def _choice(words: list[str]) -> Config:
     """Options that the data and the machine suggest, said in a few lines."""
-    from gan.choice import Machine, choose
+    from gan.choice import choose
     from gan.data import open_data
     from gan.flags import Train, parse
 
     asked = parse(Train, words, "gan train", Train(Config())).options
-    choice = choose(open_data(asked.data, **asked.opening()), asked, Machine.here())
+    choice = choose(open_data(asked.data, **asked.opening()), asked)
     for reason in choice.reasons:
         say(reason)
     return choice.config
