@@ -98,8 +98,11 @@ class _Entry:
 def _arrays(path: Path) -> dict[str, _Entry]:
     if not zipfile.is_zipfile(path):
         with open(path, "rb") as file:
-            if file.read(2) == b"PK":
+            mark = file.read(len(np.lib.format.MAGIC_PREFIX))
+            if mark.startswith(b"PK"):
                 raise ValueError("it ends too early (an unfinished download?)")
+            if mark != np.lib.format.MAGIC_PREFIX:
+                raise ValueError("it is neither an .npy nor an .npz file")
             file.seek(0)
             shape, _, dtype = _header(file)
         return {"": _Entry(path, None, shape, dtype)}

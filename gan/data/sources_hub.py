@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def _bytes_of(cell: dict[str, Any] | None) -> bytes | str:
 
 def is_saved(folder: Path) -> bool:
     """Whether `datasets` saved this folder."""
-    return any((folder / mark).is_file() for mark in _MARKS)
+    return any(os.path.isfile(folder / mark) for mark in _MARKS)  # False without permission
 
 
 def hub_source(
