@@ -267,6 +267,32 @@ def test_a_full_disk_says_so(photos: Path) -> None:
         pool.decode_all(items, Target(3, 8, 8), Path("/dev/full"))
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_is_written_goes_to_the_disk_meanwhile(
+    broken: bool, photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_ALONE_SECONDS", 0)
+    monkeypatch.setattr(pool, "_FLUSH_SECONDS", 0)
+    monkeypatch.setattr(pool, "cores", lambda: 2)
+    flushed, fsync = [], os.fsync
+
+    def flush(file: int) -> None:
+        flushed.append(os.fstat(file).st_size)
+        if broken:
+            raise OSError(5, "Input/output error")
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    if broken:
+        with pytest.raises(DataError, match=r"cannot be written to .*Input/output error.* Make ro"):
+            open_data(str(photos))
+        assert entries(cache) == []
+    else:
+        open_data(str(photos))
+        assert len(flushed) > 1
+    assert set(flushed) == {40 * 3 * 12 * 16}
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [(5, 5), ("500", 500), ("2KB", 2000), ("1.5 GiB", 3 << 29), ("1tb", 10**12)]
 )

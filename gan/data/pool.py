@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeAlias
@@ -28,6 +28,7 @@ Bar: TypeAlias = "tqdm[NoReturn]"
 
 _ALONE_SECONDS = 1.0  # less work than this is done sooner than other processes are started
 _STRETCH = 64
+_FLUSH_SECONDS = 1.0
 
 # The paths first: a folder of the person's may hold a module of the same name as one of ours.
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from gan.data.worker import main; main()"
@@ -62,9 +63,32 @@ def decode_all(items: Items, target: Target, out: Path | Bytes | None) -> Outcom
     with bar:
         run.alone(bar, alone)
         if run.done < len(items):
-            run.together(bar, min(processes, -(-(len(items) - run.done) // _STRETCH)))
+            with _flushing(out) if isinstance(out, Path) else nullcontext():
+                run.together(bar, min(processes, -(-(len(items) - run.done) // _STRETCH)))
     run.outcome.failures.sort()
     return run.outcome
+
+
+@contextmanager
+def _flushing(path: Path) -> Iterator[None]:
+    """Bring what is written to the disk meanwhile, so that the end need not wait for all of it."""
+    done = threading.Event()
+
+    def flush() -> None:
+        with open(path, "r+b") as file:
+            while not done.wait(_FLUSH_SECONDS):
+                os.fsync(file.fileno())
+
+    with ThreadPoolExecutor(1) as thread:
+        flushing = thread.submit(flush)
+        try:
+            yield
+        finally:
+            done.set()
+        try:
+            flushing.result()
+        except OSError as error:
+            raise _no_room(path, error) from error
 
 
 @dataclass

@@ -19,6 +19,7 @@ IMAGE_SUFFIXES = (
     *(".heic", ".heif", ".jxl"),
 )
 """Files that are taken for images; the last three, to say that they cannot be read."""
+_IMAGE_SUFFIXES = frozenset(IMAGE_SUFFIXES)
 _JUNK = ("thumbs.db", "desktop.ini", "__macosx", "$recycle.bin")
 _SPLITS = {"train": ("train", "training"), "test": ("test", "val", "valid", "validation")}
 _OWN_LABELS = "dataset.json"
@@ -32,7 +33,7 @@ def is_junk(name: str) -> bool:
 
 def is_image(name: str) -> bool:
     """Whether a file counts as an image, by the ending of its name."""
-    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+    return name[name.rfind(".") :].lower() in _IMAGE_SUFFIXES
 
 
 @dataclass
