@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from gan.cli import main
 from gan.errors import GanError
 from gan.gallery import save_samples
 from gan.metrics import FeatureNetwork, evaluate, open_features, record
@@ -644,16 +646,9 @@ def test_weights_that_cannot_be_had(fidelity: None, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
-def test_inception_equals_torch_fidelitys_command_line(
-    fidelity: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """With weights by chance in the place of those that would be downloaded."""
+def weights_by_chance(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of Inception's weights, in the place of those that would be downloaded."""
     from torch_fidelity import feature_extractor_inceptionv3 as inception
-    from torch_fidelity import fidelity as command
 
     kind = inception.FeatureExtractorInceptionV3
     with monkeypatch.context() as patch:
@@ -663,26 +658,46 @@ def test_inception_equals_torch_fidelitys_command_line(
     for module in chance.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)
-    torch.save(chance.state_dict(), tmp_path / "weights.pth")
+    torch.save(chance.state_dict(), path)
 
-    generator = build_generator("mlp", (1, 8, 8), z_dim=8, hidden=(16,))
+
+@pytest.mark.slow
+def test_our_command_line_gives_the_numbers_of_torch_fidelitys(
+    fidelity: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders of pictures, once through each, with the same weights of Inception.
+
+    So few pictures that it takes seconds: our least counts are set aside.
+    """
+    weights_by_chance(tmp_path / "weights.pth", monkeypatch)
+    generator = build_generator("mlp", (3, 8, 8), z_dim=8, hidden=(16,))
     save_samples(tmp_path / "fakes", generator, range(20))
-    save_samples(tmp_path / "reals", generator, range(100, 120), truncation=0.5)
-    sizes = "--kid-subset-size 15 --batch-size 64 --save-cpu-ram"
-    words = f"fidelity --kid --cpu --json --silent --no-cache {sizes} --input1 {tmp_path}/fakes "
-    words += f"--input2 {tmp_path}/reals --feature-extractor inception-v3-compat "
-    words += f"--feature-extractor-weights-path {tmp_path}/weights.pth"
-    monkeypatch.setattr(sys, "argv", words.split())
-    command.main()
-    theirs = json.loads(capsys.readouterr().out)["kernel_inception_distance_mean"]
+    save_samples(tmp_path / "reals", generator, range(100, 122), truncation=0.5)
+    words = f"--fid --kid --isc --prc --cpu --json --silent --no-cache --input1 {tmp_path}/fakes "
+    words += f"--input2 {tmp_path}/reals --kid-subset-size 10 --feature-extractor "
+    words += f"inception-v3-compat --feature-extractor-weights-path {tmp_path}/weights.pth"
+    command = [sys.executable, "-m", "torch_fidelity.fidelity", *words.split()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    theirs = json.loads(done.stdout)
 
-    network = open_features(f"inception:{tmp_path}/weights.pth", blobs(9, 1))
-    assert (network.name, network.resize) == ("inception", "bilinear 299 as in TensorFlow 1")
-    fakes = to_bytes(sample(generator, range(20)))
-    reals = to_bytes(sample(generator, range(100, 120), truncation=0.5))
-    ours = [Features(*network.extract(images)) for images in (fakes, reals)]
-    assert ours[0].logits is not None
-    assert scores(*ours, ["kid"], subset=15)["kid"] == pytest.approx(theirs, rel=1e-6)
+    monkeypatch.setattr("gan.metrics.scores._least", lambda *_: 1)
+    monkeypatch.setenv("GAN_CACHE", str(tmp_path / "cache"))
+    words = f"evaluate {tmp_path}/fakes --data {tmp_path}/reals --kid_subset 10"
+    assert main([*words.split(), "--features", f"inception:{tmp_path}/weights.pth"]) == 0
+    (ours,) = json.loads((tmp_path / "fakes.metrics.json").read_text(encoding="utf-8"))
+    assert (ours["features"], ours["fakes"], ours["reals"]) == ("inception", 20, 22)
+    assert ours["resize"] == "bilinear 299 as in TensorFlow 1"
+    assert ours["values"] == {
+        "fid": pytest.approx(theirs["frechet_inception_distance"], rel=1e-6),
+        "kid": pytest.approx(theirs["kernel_inception_distance_mean"], rel=1e-6),
+        "kid_std": pytest.approx(theirs["kernel_inception_distance_std"], rel=1e-6),
+        "inception_score": pytest.approx(theirs["inception_score_mean"], rel=1e-6),
+        "inception_score_std": pytest.approx(theirs["inception_score_std"], rel=1e-6),
+        "precision": pytest.approx(theirs["precision"], rel=1e-6),
+        "recall": pytest.approx(theirs["recall"], rel=1e-6),
+    }
 
 
 def test_a_file_of_weights_never_runs_code(fidelity: None, tmp_path: Path) -> None:
