@@ -257,11 +257,14 @@ def test_where_a_round_takes_long_there_are_three(clock: Clock) -> None:
     assert len(turns(clock, rounds=2, patience=1.0)[0].matrix_rate) == 2
 
 
-def test_the_slowest_loop_at_its_best_is_the_measure_of_a_slice(clock: Clock) -> None:
+@pytest.mark.parametrize(("step", "taken"), [(0.25, 6), (2.0, 3), (3.0, 2), (12.0, 1)])
+def test_loops_warm_up_for_some_steps_unless_that_takes_long(
+    clock: Clock, step: float, taken: int
+) -> None:
     order: list[str] = []
-    slow, quick = Timed(clock, 3.0, 1.0, "s", order), Timed(clock, 0.25, 1.0, "q", order)
-    assert warm_up({"slow": slow, "quick": quick}, 6, CPU) == 3.0
-    assert (order.count("s"), order.count("q")) == (2, 6)
+    slow, quick = Timed(clock, step, 1.0, "s", order), Timed(clock, 0.25, 1.0, "q", order)
+    assert warm_up({"slow": slow, "quick": quick}, 6, CPU) == step  # of the slowest
+    assert (order.count("s"), order.count("q")) == (taken, 6)
 
 
 def test_the_matrix_rate_counts_multiplications_and_additions(

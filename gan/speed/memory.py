@@ -74,9 +74,9 @@ def _peak(options: dict[str, Any], name: str, threads: int) -> Peak:
         base = torch.cuda.memory_allocated() if gpu else int(psutil.Process().memory_info().rss)
         _forget_peak(gpu)
         begin = time.perf_counter()
-        for _ in range(period(config) + 2):  # once more with the optimizers' state in memory
+        for step in range(period(config) + 2):  # once more with the optimizers' state in memory
             loop.step()
-            if time.perf_counter() - begin > _LONGEST:
+            if step and time.perf_counter() - begin > _LONGEST:
                 break
         loop.log()
         return Peak(base, torch.cuda.max_memory_allocated() if gpu else max(_resident_peak(), base))

@@ -130,7 +130,7 @@ def warm_up(
         loops: by name.
         steps: least number of each.
         device: where they run.
-        seconds: least time of each; where a step takes longer, two of them do.
+        seconds: least time of each; 5 times that is enough for two steps, 10 times that for one.
 
     Returns:
         Seconds of a step of the slowest loop, at its best: on a busy machine the mean says little.
@@ -138,15 +138,18 @@ def warm_up(
     best = []
     for loop in loops.values():
         begin, each = time.perf_counter(), list[float]()
-        while len(each) < 2 or (
-            time.perf_counter() - begin < seconds
-            or (len(each) < steps and time.perf_counter() - begin < 5 * seconds)
+        taken = 0.0
+        while not (
+            taken > 10 * seconds
+            or (taken > 5 * seconds and len(each) >= 2)
+            or (taken > seconds and len(each) >= max(steps, 2))
         ):
-            last = time.perf_counter()
             loop.step()
             wait_for(device)
-            each.append(time.perf_counter() - last)
-        best.append(min(each[1:]))
+            now = time.perf_counter()
+            each.append(now - begin - taken)
+            taken = now - begin
+        best.append(min(each[1:] or each))
         loop.log()
     return max(best)
 
