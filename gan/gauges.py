@@ -8,9 +8,10 @@ import psutil  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
-from gan.chance import generator_for
+from gan.chance import Chance, generator_for
 from gan.data import ImageData
-from gan.penalties import PENALTIES
+from gan.freeze import Buffers
+from gan.penalties import PENALTIES, Scores
 from gan.player import Player
 from gan.run import Run
 
@@ -74,6 +75,58 @@ def penalty_share(run: Run, scalars: Mapping[str, float]) -> float:
         if f"penalty/{each.name}" in scalars
     )
     return penalties / max(penalties + abs(scalars["loss/discriminator"]), 1e-12)
+
+
+def gradient_share(run: Run, real: Tensor, labels: Tensor) -> float:
+    """Which part of the discriminator's gradient comes from its penalties.
+
+    Two more backward passes, through the networks as they stand; afterwards both are as before.
+
+    Args:
+        run: the run.
+        real: in [-1, 1], shape (n, *shape), the same ones each time.
+        labels: int64, shape (n,).
+
+    Returns:
+        Norm of the penalties' gradient, over itself plus the norm of the adversarial loss's: from
+        0 to 1. A lazy penalty counts as if it were due at every update.
+    """
+    device, discriminator = run.accelerator.device, run.discriminator
+    chance = Chance((run.config.seed, "penalty share"), 0, len(real), device)
+    condition = (labels.to(device),) if run.num_classes else ()
+    inputs = (chance.normal("z", run.config.generator.z_dim), *condition)
+    buffers = Buffers(discriminator.raw)
+    before = buffers.copy()
+
+    def critic(images: Tensor) -> Tensor:
+        return discriminator.full_precision(run.augment(images, chance), *condition)
+
+    on_cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(on_cuda), run.generator.frozen:
+        with torch.no_grad():
+            fake = run.generator.full_precision(*inputs).float()
+        logits = critic(real.to(device)), critic(fake)
+        adversarial = run.loss.discriminator(*logits)
+        scores = Scores(
+            *(real.to(device), fake, *logits, critic, chance),
+            generator=run.generator.raw,
+            inputs=inputs,
+        )
+        terms = [
+            run.penalty_weight(each) * PENALTIES[each.name].scale * run.terms[each.name](scores)
+            for each in run.config.penalties
+        ]
+        parts = _gradient_norm(torch.stack(terms).mean(1).sum(), discriminator)
+        others = _gradient_norm(adversarial, discriminator)
+    buffers.restore(before)
+    return parts / max(parts + others, 1e-12)
+
+
+def _gradient_norm(objective: Tensor, player: Player) -> float:
+    parameters = [each for each in player.raw.parameters() if each.requires_grad]
+    found = torch.autograd.grad(objective, parameters, retain_graph=True, allow_unused=True)
+    norms = torch._foreach_norm([each for each in found if each is not None])
+    return float(torch.stack([norm.float() for norm in norms]).norm())
 
 
 def judged(run: Run, images: Tensor, labels: Tensor) -> dict[str, float]:

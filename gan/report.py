@@ -18,7 +18,7 @@ from gan import sampling, serial
 from gan.choice import suggest_gamma
 from gan.export import save_generator
 from gan.gallery import interpolate, nearest_picture
-from gan.gauges import gauges, judged, some_real
+from gan.gauges import gauges, gradient_share, judged, some_real
 from gan.health import Health
 from gan.results import Evaluations, describe_generator, held_out, mark_as_running
 from gan.run import Run
@@ -64,7 +64,11 @@ class Reporter:
             mininterval=0.1 if sys.stderr.isatty() else 10.0,
         )
         self._clock = time.perf_counter(), run.step
-        real = some_real(run.data, max(run.config.sample_num, 256), run.num_classes)[0]
+        real, labels = some_real(run.data, max(run.config.sample_num, 256), run.num_classes)
+        self._some = (
+            real[: min(run.config.batch_size, 64)],
+            labels[: min(run.config.batch_size, 64)],
+        )
         size, batch = run.data.shape[1:], run.images_per_update
         self._health = Health(real, suggest_gamma(size, batch) if size else None)
         self._held_out: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -154,6 +158,9 @@ class Reporter:
             values = {"samples/variety": self._health.after_samples(samples)}
             if self._held_out is not None:
                 values |= judged(run, *self._held_out)
+            # Batch norm that is shared would wait for the other processes.
+            if run.config.penalties and not run.config.sync_batch_norm:
+                values["penalty_share/gradient"] = gradient_share(run, *self._some)
             self._tracker.scalars(values, run.step)
             if len(run.data.shape) == 3:
                 strip = interpolate(run.ema.module, range(_STRIP_SEEDS), frames=_STRIP_FRAMES)

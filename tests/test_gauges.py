@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import tiny
+from torch import nn
 
 import gan
+from gan.chance import Chance
+from gan.checkpoint import newest_checkpoint
+from gan.config import Config
 from gan.data import ImageData
-from gan.gauges import gauges, judged, penalty_share, some_real, weight_norm
+from gan.gauges import gauges, gradient_share, judged, penalty_share, some_real, weight_norm
 from gan.loop import train_step
 from gan.run import build
 
@@ -36,6 +41,46 @@ def test_the_penalty_share_is_that_of_the_objective(tmp_path: Path) -> None:
     assert penalty_share(run, {"loss/discriminator": 0.5}) == 0  # none was due yet
     del scalars["penalty/r1"]
     assert penalty_share(run, scalars) == pytest.approx(0.5)
+
+
+def test_the_penalties_share_of_the_gradient_by_hand(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"penalties": ["r1=8/4", "r2=2"], "loss": "non-saturating"}
+    run = build(tiny(tmp_path, "ring", batch_size=32, **options))
+    network = nn.Linear(2, 1, bias=False)
+    network.weight.data = torch.tensor([[3.0, 4.0]])
+    run.discriminator.raw = nn.Sequential(network, nn.Flatten(0))
+    real = torch.randn(32, 2)
+    share = gradient_share(run, real, torch.zeros(32, dtype=torch.int64))
+    # Of 4 |w|^2 + 1 |w|^2 the gradient is 10 w, whose norm is 50.
+    chance = Chance((run.config.seed, "penalty share"), 0, 32)
+    with torch.no_grad():
+        fake = run.generator.raw(chance.normal("z", run.config.generator.z_dim))
+    slopes = [torch.sigmoid(-(real @ network.weight[0])), torch.sigmoid(fake @ network.weight[0])]
+    adversarial = (slopes[1][:, None] * fake).mean(0) - (slopes[0][:, None] * real).mean(0)
+    assert share == pytest.approx(50 / (50 + float(adversarial.detach().norm())), rel=1e-5)
+
+
+@pytest.mark.parametrize("penalties", [["lecam", "consistency"], ["wgan-gp", "dragan/2"], ["r2"]])
+def test_measuring_the_share_of_the_gradient_changes_nothing(
+    tmp_path: Path, penalties: list[str]
+) -> None:
+    def options(folder: str, every: int | None) -> Config:
+        small: dict[str, Any] = {"hidden": None, "width": 4, "max_width": 8}
+        more: dict[str, Any] = {"data": "fake:64", "resolution": "16", "sample_every": every}
+        return tiny(
+            tmp_path / folder,
+            "cifar10",
+            **{"penalties": penalties, "steps": 3, "generator": small, "discriminator": small},
+            **more,
+        )
+
+    def weights(folder: Path) -> dict[str, torch.Tensor]:
+        checkpoint = newest_checkpoint(folder / "checkpoints")
+        assert checkpoint is not None
+        return checkpoint.weights("generator") | checkpoint.weights("discriminator")
+
+    often, once = (weights(gan.train(options(*each))) for each in (("a", 1), ("b", None)))
+    assert all(torch.equal(often[name], once[name]) for name in once)
 
 
 def test_judging_held_out_images_changes_nothing(tmp_path: Path) -> None:
