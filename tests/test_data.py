@@ -384,6 +384,10 @@ def test_labels_that_are_not_there(tmp_path: Path) -> None:
         ({"fit": "cover"}, "fit: 'cover' is not one of 'crop', 'pad', 'stretch'."),
         ({"pairs": "yes"}, "pairs: 'yes' is not one of 'none', 'folders', 'side-by-side'."),
         ({"resolution": (0, 8)}, "resolution: (0, 8) is no height and width in pixels."),
+        (
+            {"resolution": (64, 99999999)},
+            "resolution: (64, 99999999) is more than 8192 pixels a side. Ask for less.",
+        ),
         ({"background": (0, 256, 0)}, "background: (0, 256, 0) is not three values from 0 to 255."),
         ({"pairs": "folders"}, "pairs: 'digits' has no folders A and B. Use pairs side-by-side."),
         (

@@ -23,6 +23,7 @@ from gan.errors import DataError
 
 Fit = Literal["crop", "pad", "stretch"]
 Pairs = Literal["none", "folders", "side-by-side"]
+_LARGEST = 8192  # pixels; a single image of that size takes 200 MB
 _CHOICES: dict[str, tuple[object, ...]] = {
     "split": ("train", "test"),
     "channels": (None, 1, 3, 4),
@@ -61,6 +62,11 @@ class Options:
                 raise DataError(f"{name}: {getattr(self, name)!r} is not one of {words}.")
         if self.resolution is not None and min(self.resolution) < 1:
             raise DataError(f"resolution: {self.resolution} is no height and width in pixels.")
+        if self.resolution is not None and max(self.resolution) > _LARGEST:
+            raise DataError(
+                f"resolution: {self.resolution} is more than {_LARGEST} pixels a side. "
+                f"Ask for less."
+            )
         if len(self.background) != 3 or not all(0 <= value <= 255 for value in self.background):
             raise DataError(f"background: {self.background} is not three values from 0 to 255.")
         parse_size(self.cache_limit)
