@@ -100,7 +100,10 @@ def load_generator(path: Path | str) -> nn.Module:
     Raises:
         CheckpointError: no such folder, another kind of folder, damaged files, or a newer format.
         GanError: the hub has no such generator, or cannot be reached.
+        TypeError: `path` is neither a path nor a text.
     """
+    if not isinstance(path, str | Path):
+        raise TypeError(f"path: {path!r} names no folder; give a path or owner/name")
     folder, config = _open(_local(path))
     file = folder / "model.safetensors"
     try:

@@ -154,6 +154,11 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, generator: nn.Module) -
     assert str(caught.value) == f"cannot write {tmp_path / 'file'}: File exists"
 
 
+def test_what_names_no_folder() -> None:
+    with pytest.raises(TypeError, match=r"^path: 3 names no folder; give a path or owner/name$"):
+        load_generator(3)  # type: ignore[arg-type]
+
+
 def test_no_such_folder(tmp_path: Path) -> None:
     assert problem(tmp_path / "no") == f"{tmp_path / 'no'} does not exist"
 

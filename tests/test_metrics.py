@@ -400,6 +400,19 @@ def test_what_cannot_be_evaluated(fidelity: None) -> None:
             evaluate(fakes, reals, **{"features": pixels(), "subset": 100, **options})
 
 
+def test_what_is_neither_a_generator_nor_images_is_named() -> None:
+    reals = blobs(60, 1)
+    words = "is no set of images; gan.open_data(PATH) gives one"
+    for arguments, message in [
+        (("made", reals), f"fakes: a str {words}"),
+        ((reals, reals.images), f"reals: a Tensor {words}"),
+        ((nn.Linear(2, 2), reals), "fakes: a Linear is no generator: it has no z_dim"),
+    ]:
+        with pytest.raises(TypeError) as caught:
+            evaluate(*arguments)  # type: ignore[arg-type]
+        assert str(caught.value) == message
+
+
 def test_points_are_their_own_features(fidelity: None) -> None:
     reals = Pictures(torch.randn(400, 2))
     found = evaluate(Pictures(torch.randn(300, 2)), reals, metrics=["fid", "precision"])

@@ -91,7 +91,9 @@ def evaluate(
     Raises:
         GanError: shapes that differ, too few images, fakes that are not finite, an unknown metric,
             one that has no value, or a feature network that cannot be had.
+        TypeError: what is neither a generator nor images.
     """
+    _check_kinds(fakes, reals)
     main = accelerator is None or accelerator.is_main_process
     network = _network(features, reals, cache, accelerator, progress and main)
     shape = tuple(unwrap(fakes).shape) if isinstance(fakes, nn.Module) else fakes.shape  # type: ignore[arg-type]
@@ -192,6 +194,16 @@ def _conditions(entry: Any) -> Any:
     names = sorted(values) if isinstance(values, Mapping) else []
     kept = {key: value for key, value in entry.items() if key not in found and value is not None}
     return names, kept
+
+
+def _check_kinds(fakes: Any, reals: Any) -> None:
+    if isinstance(fakes, nn.Module) and not hasattr(unwrap(fakes), "z_dim"):
+        raise TypeError(f"fakes: a {type(fakes).__name__} is no generator: it has no z_dim")
+    given = {"reals": reals} if isinstance(fakes, nn.Module) else {"fakes": fakes, "reals": reals}
+    for name, images in given.items():
+        if not all(hasattr(images, each) for each in ("shape", "fingerprint", "__getitems__")):
+            kind = type(images).__name__
+            raise TypeError(f"{name}: a {kind} is no set of images; gan.open_data(PATH) gives one")
 
 
 # --- the parts -----------------------------------------------------------------------------------
