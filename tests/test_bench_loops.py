@@ -164,6 +164,20 @@ def test_all_three_loops_end_with_the_same_weights(config: Config) -> None:
         assert run.augment.strength > 0  # the controller had something to do
 
 
+def test_all_three_loops_train_the_same_in_bf16() -> None:
+    penalised = {"penalties": ["r1/2", "r2"], "mixed_precision": "bf16", "augment": "r3gan"}
+    sgd = {"width": 8, "norm": "none", "optimizer": "SGD", "lr": 0.01}
+    networks = {"generator": sgd, "discriminator": sgd}
+    config = Config.from_dict({**CONV, **penalised, **networks, "augment_strength": 0.5})
+    run, plain, expert = trained(config, steps=4)
+    before = build(config)
+    for role in ("generator", "discriminator"):
+        mine, start = (parameters(getattr(each, role).raw) for each in (run, before))
+        for loop in (plain, expert):
+            theirs = parameters(getattr(loop, role))
+            assert (mine - theirs).norm() < 0.02 * (mine - start).norm()
+
+
 def test_a_loop_that_skips_a_penalty_is_found_out() -> None:
     config = Config.from_dict(MLP, preset_config("digits"))
     run, plain, _ = trained(config, steps=1)

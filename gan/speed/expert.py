@@ -65,7 +65,7 @@ class ExpertLoop(PlainLoop):
     def _make(self, batch: Batch) -> Tensor:
         reuse = getattr(self.config, "reuse_fakes", False)
         with torch.set_grad_enabled(reuse), self._precision():
-            fake: Tensor = self._fast_generator(batch.z, *batch.condition)
+            fake: Tensor = self._fast_generator(batch.z, *batch.condition).float()
         if reuse:
             self._kept.append(fake)
         return fake.detach()
@@ -99,13 +99,12 @@ class ExpertLoop(PlainLoop):
         return real_logits, fake_logits, gradients
 
     def _fool(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
-        with self._precision():
-            kept = self._kept.pop(0) if self._kept else None
-            fake = self._fast_generator(batch.z, *batch.condition) if kept is None else kept
-            judge, condition, real_logits = self._fast_discriminator, batch.condition, None
-            if self.loss.relativistic:
-                real_logits = judge(self._seen(batch.real, batch), *condition)
-            return fake, real_logits, judge(self._seen(fake, batch), *condition)
+        if self._kept:
+            fake = self._kept.pop(0)
+        else:
+            with self._precision():
+                fake = self._fast_generator(batch.z, *batch.condition).float()
+        return self._judged(batch, fake, self._fast_discriminator)
 
     def _clip(self, limit: float) -> None:
         clip_weights(self.discriminator, limit)

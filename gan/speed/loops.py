@@ -120,25 +120,34 @@ class PlainLoop:
         """Fakes for the discriminator to learn from."""
         with torch.no_grad(), self._precision():
             fake: Tensor = self.generator(batch.z, *batch.condition)
-        return fake
+        return fake.float()
 
     def _judge(
         self, batch: Batch, fake: Tensor, due: Mapping[str, float]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Logits of real and fake, and the gradients that penalties need, if they are there."""
+        real, fake = self._seen(batch.real, batch), self._seen(fake, batch)
         with self._precision():
-            real_logits = self.discriminator(self._seen(batch.real, batch), *batch.condition)
-            fake_logits = self.discriminator(self._seen(fake, batch), *batch.condition)
+            real_logits = self.discriminator(real, *batch.condition)
+            fake_logits = self.discriminator(fake, *batch.condition)
         return real_logits, fake_logits, {}
 
     def _fool(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
         """Fakes for the generator to learn from, and logits of real, where needed, and fake."""
         with self._precision():
             fake = self.generator(batch.z, *batch.condition)
-            real_logits = None
-            if self.loss.relativistic:
-                real_logits = self.discriminator(self._seen(batch.real, batch), *batch.condition)
-            fake_logits = self.discriminator(self._seen(fake, batch), *batch.condition)
+        return self._judged(batch, fake.float(), self.discriminator)
+
+    def _judged(
+        self, batch: Batch, fake: Tensor, discriminator: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        seen, real, real_logits = self._seen(fake, batch), None, None
+        if self.loss.relativistic:
+            real = self._seen(batch.real, batch)
+        with self._precision():
+            if real is not None:
+                real_logits = discriminator(real, *batch.condition)
+            fake_logits = discriminator(seen, *batch.condition)
         return fake, real_logits, fake_logits
 
     def _clip(self, limit: float) -> None:
