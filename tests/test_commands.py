@@ -180,6 +180,14 @@ def test_an_animation_goes_round(run: Path, tmp_path: Path) -> None:
         assert image.info["duration"] == 100
 
 
+def test_an_animation_of_points_shows_one_that_walks(tmp_path: Path) -> None:
+    folder = gan.train(tiny(tmp_path / "runs", "ring", penalties=[]))
+    out = tmp_path / "a.gif"
+    assert call("interpolate", folder, "--seeds", "0-1", "--frames", "3", "--out", out) == 0
+    with Image.open(out) as image:
+        assert image.n_frames == 6
+
+
 def test_an_animation_becomes_a_film_where_ffmpeg_is(run: Path, tmp_path: Path) -> None:
     if shutil.which("ffmpeg") is None:
         pytest.skip("needs: ffmpeg (apt-get install ffmpeg)")

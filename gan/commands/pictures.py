@@ -134,7 +134,8 @@ def interpolate(words: list[str]) -> int:
         # One row for each way, which begins with its seed; the last seed stands alone.
         sampling.save_picture(arguments.out, sampling.picture(images, min(frames, len(images))))
     else:
-        gallery.save_animation(arguments.out, images, fps=arguments.fps)
+        shown = images if images.ndim == 4 else images[:, None]  # a point that walks
+        gallery.save_animation(arguments.out, shown, fps=arguments.fps)
     say(str(arguments.out))
     return 0
 
