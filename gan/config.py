@@ -139,7 +139,8 @@ class Config(DataConfig):
     n_critic: int = 1
     """Updates of the discriminator for one of the generator."""
     reuse_fakes: bool = False
-    """Make the generated images of a step once, for both networks: faster, and as good."""
+    """Train the generator on the fakes that the discriminator has just seen: faster, because they
+    are made once, unless an update has several micro-batches."""
     ema_half_life: Schedule = Schedule(10_000.0)
     """Half-life of the averaged generator, in images; 0: no averaging."""
     ema_rampup: float | None = 0.05
@@ -304,12 +305,6 @@ def _problems(config: Config) -> Iterator[str]:
     for name in (*positive, "log_every", "sample_num", "evaluate_num"):
         if getattr(config, name) < 1:
             yield f"{name}: {getattr(config, name)} is below 1"
-    for name in ("n_critic", "gradient_accumulation_steps"):
-        if config.reuse_fakes and getattr(config, name) > 1:
-            yield (
-                f"reuse_fakes: one batch of them cannot serve both networks where {name} is "
-                f"{getattr(config, name)}; set that to 1, or --no_reuse_fakes"
-            )
     for name in ("sample_every", "save_every", "evaluate_every"):
         if getattr(config, name) is not None and getattr(config, name) < 1:
             yield f"{name}: {getattr(config, name)} is below 1; None: never"

@@ -64,11 +64,11 @@ def train_step(run: Run) -> dict[str, Tensor]:
         with phase("data"):
             reals = [next(run.stream) for _ in range(config.gradient_accumulation_steps)]
             batches = _window(run, reals, f"discriminator {critic}")
-        if config.reuse_fakes:
+        last = critic == config.n_critic - 1
+        if config.reuse_fakes and last and len(batches) == 1:
             with phase("generator"):
-                (batch,) = batches
-                fake = run.generator.ahead(*batch.inputs)
-                batches = [dataclasses.replace(batch, fake=fake)]
+                fake = run.generator.ahead(*batches[0].inputs)
+                batches = [dataclasses.replace(batches[0], fake=fake)]
         set_beta2(
             run.discriminator.optimizer,
             config.discriminator.beta2.at(run.images_seen, run.total_images),

@@ -68,18 +68,6 @@ def test_unknown_fields_and_wrong_types_are_reported_together() -> None:
     assert len(problems) == 7
 
 
-def test_one_batch_of_fakes_serves_one_update_of_each_network() -> None:
-    options = {"reuse_fakes": True, "n_critic": 2, "gradient_accumulation_steps": 3}
-    with pytest.raises(ConfigError) as error:
-        Config.from_dict(options).check()
-    assert error.value.problems == [
-        "reuse_fakes: one batch of them cannot serve both networks where n_critic is 2; set that "
-        "to 1, or --no_reuse_fakes",
-        "reuse_fakes: one batch of them cannot serve both networks where "
-        "gradient_accumulation_steps is 3; set that to 1, or --no_reuse_fakes",
-    ]
-
-
 def test_impossible_values_are_reported_together() -> None:
     config = Config.from_dict(
         {

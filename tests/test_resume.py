@@ -287,7 +287,7 @@ def test_what_changed_is_said_and_what_cannot_change_is_refused(
     run = gan.resume(folder, Config.from_dict(changes, saved))
     lines = [line for line in caplog.messages if line.startswith("changed on resume")]
     assert lines == [
-        "changed on resume: generator.lr: 1e-05, was 0.001",
+        "changed on resume: generator.lr: 1e-05, was '0.002..0.0001,cosine'",
         "changed on resume: generator.beta1: 0.5, was 0.0",
         "changed on resume: generator.weight_decay: 0.1, was 0.0",
         "changed on resume: steps: 8, was 6",

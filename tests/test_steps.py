@@ -275,12 +275,22 @@ def test_reused_fakes_serve_both_networks(float64):
     assert not torch.equal(weights(discriminator), weights(run.discriminator.raw))
 
 
+@pytest.mark.parametrize("n_critic", [1, 2])
+def test_reused_fakes_are_the_same_however_the_batch_is_cut(n_critic, float64):
+    """Several micro-batches make them twice, from the same latents: no graph has to be kept."""
+    options = {**REUSE, "n_critic": n_critic}
+    whole = trained(1, **options)[0]
+    for micro_batches in (2, 4):
+        assert (trained(micro_batches, **options)[0] - whole).abs().max() <= 1e-12
+    assert (whole - trained(1, **{**options, "reuse_fakes": False})[0]).abs().max() > 1e-6
+
+
 def test_reused_fakes_give_in_two_processes_what_they_give_in_one(float64, two_processes):
     alone = trained(1, **REUSE)[0]
-    first, second = two_processes(lambda: trained(1, 2, **REUSE)[0])
-    assert torch.equal(first, second)
-    assert (first - alone).abs().max() <= 1e-12
-    assert (alone - trained(1, **{**REUSE, "reuse_fakes": False})[0]).abs().max() > 1e-6
+    first, second = two_processes(lambda: [trained(k, 2, **REUSE)[0] for k in (1, 2)])
+    for mine, theirs in zip(first, second, strict=True):
+        assert torch.equal(mine, theirs)
+        assert (mine - alone).abs().max() <= 1e-12
 
 
 # --- one network only ----------------------------------------------------------------------------
