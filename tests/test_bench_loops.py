@@ -20,6 +20,7 @@ from gan.speed.feed import Fresh, LoaderFeed, MemoryFeed
 from gan.speed.loops import PlainLoop, period, unfused
 
 MLP = {
+    "reuse_fakes": False,
     "steps": 20,
     "batch_size": 16,
     "generator": {"hidden": [16]},
@@ -89,12 +90,15 @@ def trained(config: Config, steps: int) -> tuple[Run, PlainLoop, ExpertLoop]:
             Config.from_dict({**MLP, "n_critic": 2}, preset_config("digits")), id="n_critic 2"
         ),
         pytest.param(
-            Config.from_dict({**MLP, "gradient_accumulation_steps": 2}, preset_config("digits")),
+            Config.from_dict(
+                {**MLP, "gradient_accumulation_steps": 2, "reuse_fakes": True},
+                preset_config("digits"),
+            ),
             id="two micro-batches",
         ),
         pytest.param(
-            Config.from_dict({**MLP, "reuse_fakes": True}, preset_config("digits")),
-            id="reused fakes",
+            Config.from_dict({**MLP, "reuse_fakes": True, "n_critic": 2}, preset_config("digits")),
+            id="reused fakes, n_critic 2",
         ),
         pytest.param(
             Config.from_dict(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,7 @@ class ExpertLoop(PlainLoop):
         self._fast_generator: Any = compiled(self.generator)
         self._fast_discriminator: Any = compiled(self.discriminator)
         self._kept: list[Tensor] = []
+        self._last = False
 
     def _before(self, role: str, optimizer: Optimizer) -> None:
         super()._before(role, optimizer)
@@ -62,8 +63,12 @@ class ExpertLoop(PlainLoop):
     def _after(self, role: str) -> None:
         pass
 
+    def _update_discriminator(self, window: Sequence[Batch], update: int) -> None:
+        self._last = (update + 1) % self.config.n_critic == 0  # the generator's update is next
+        super()._update_discriminator(window, update)
+
     def _make(self, batch: Batch) -> Tensor:
-        reuse = getattr(self.config, "reuse_fakes", False)
+        reuse = self.reuses_fakes and self._last
         with torch.set_grad_enabled(reuse), self._precision():
             fake: Tensor = self._fast_generator(batch.z, *batch.condition).float()
         if reuse:
