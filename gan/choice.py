@@ -90,7 +90,8 @@ def choose(data: Data, asked: Config, machine: Machine | None = None) -> Choice:
         reasons += [why_size] if why_size else []
         side = int(size.partition("x")[0]), int(size.partition("x")[2] or size)
         options |= _few(count, config, reasons)
-    batch = max(2, min(config.batch_size, count))
+    batch = config.batch_size if asked.batch_size == Config().batch_size else asked.batch_size
+    batch = min(batch, count) if count > 1 else batch  # one image repeats
     options |= {"batch_size": batch, "conditional": _classes_help(data)}
     if data.num_classes:
         told = "told to" if options["conditional"] else "too small to be told to"
@@ -98,6 +99,7 @@ def choose(data: Data, asked: Config, machine: Machine | None = None) -> Choice:
         flag = "--no_conditional" if options["conditional"] else "--conditional"
         reasons.append(f"labels: {words}, {told} the networks ({flag})")
     if len(shape) == 3 and name == "few-shot":
+        batch *= asked.gradient_accumulation_steps
         gamma = suggest_gamma(side, batch)
         options["gamma"] = f"{gamma:g}..{gamma / 10:g},cosine"
         reasons.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 done, 2 a mistake that the message explains, 3 training diverged,
-        130 stopped by Ctrl-C, 143 stopped by SIGTERM.
+        130 stopped by Ctrl-C, 141 nobody reads what it prints, 143 stopped by SIGTERM.
     """
     if arguments is not None:
         return _run(list(arguments))
@@ -118,6 +119,9 @@ def _run(words: list[str]) -> int:
     except GanError as error:
         complain(error)
         return 3 if isinstance(error, DivergenceError) else 2
+    except BrokenPipeError:  # as in `gan train --help | head`: whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except OSError as error:  # a full disk, a folder that went away, a missing permission
         where = f"{error.filename}: " if error.filename else ""
         complain(GanError(f"{where}{error.strerror or error}"))

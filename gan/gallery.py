@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from gan.errors import GanError
+from gan.progress import progress_bar
 from gan.sampling import generate, labels_for, latents, picture, sample_batches, to_bytes, unwrap
 
 # --- many images ---------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def save_samples(
 
 
 def _with_progress(pieces: Iterator[Tensor], total: int, progress: bool) -> Iterator[Tensor]:
-    with tqdm(total=total, unit="image", disable=not progress) as bar:
+    with progress_bar(total=total, unit="image", disable=not progress) as bar:
         for piece in pieces:
             yield piece
             bar.update(len(piece))

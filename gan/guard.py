@@ -11,8 +11,6 @@ from torch import Tensor
 from gan.errors import DivergenceError
 from gan.penalties import GENERATOR_PENALTIES
 from gan.run import Run
-from gan.signals import Received as Received
-from gan.signals import stop_signals as stop_signals
 
 
 @dataclass(frozen=True)

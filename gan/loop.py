@@ -19,11 +19,12 @@ from gan.chance import Chance
 from gan.checkpoint import newest_checkpoint
 from gan.config import Config
 from gan.errors import DivergenceError, GanError
-from gan.guard import Guard, stop_signals
+from gan.guard import Guard
 from gan.optimizers import set_beta2
 from gan.report import Reporter
 from gan.results import check_evaluations, keep_best
 from gan.run import Run, build
+from gan.signals import stop_signals
 from gan.state import checkpoints, restore, roll_back, save
 from gan.steps import MicroBatch, discriminator_step, generator_step
 from gan.tracking import create_run_dir

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from typing import Any
 
 import torch
 import yaml
-from tqdm import tqdm
 
 from gan import sampling, serial
 from gan.choice import suggest_gamma
@@ -20,6 +18,7 @@ from gan.export import save_generator
 from gan.gallery import interpolate, nearest_picture
 from gan.gauges import gauges, gradient_share, judged, some_real
 from gan.health import Health
+from gan.progress import progress_bar
 from gan.results import Evaluations, describe_generator, held_out, mark_as_running
 from gan.run import Run
 from gan.tracking import Tracker
@@ -55,13 +54,11 @@ class Reporter:
         run = self._run
         self._evaluations = None if run.config.evaluate_every is None else Evaluations(run)
         self._tracker = Tracker(run.accelerator, self._folder, start_step=run.step)
-        self._bar = tqdm(
+        self._bar = progress_bar(
             total=run.config.steps,
             initial=run.step,
             unit="step",
             disable=not self._main,
-            dynamic_ncols=True,
-            mininterval=0.1 if sys.stderr.isatty() else 10.0,
         )
         self._clock = time.perf_counter(), run.step
         real, labels = some_real(run.data, max(run.config.sample_num, 256), run.num_classes)

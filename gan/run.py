@@ -185,7 +185,13 @@ def build(config: Config) -> Run:
     Raises:
         ConfigError: options that cannot be, for this data, these networks or this machine.
         DataError: the data cannot be used.
+        TypeError: `config` is something else.
     """
+    if not isinstance(config, Config):
+        raise TypeError(
+            f"a run is built from a gan.Config, not from {config!r}; gan.preset_config(NAME) or "
+            "gan.Config.load(PATH) gives one"
+        )
     config.check()
     accelerator = accelerator_for(config)
     with accelerator.main_process_first():  # one process downloads or prepares, the others find it

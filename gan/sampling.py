@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from accelerate.utils import extract_model_from_parallel
 from PIL import Image
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from gan.chance import generator_for
 from gan.errors import GanError
+from gan.progress import progress_bar
 
 POINTS_EXTENT = 1.8
 """A picture of points shows [-POINTS_EXTENT, POINTS_EXTENT] on both axes."""
@@ -117,7 +117,7 @@ def sample(
         return next(pieces)
     images = torch.empty(len(seeds), *unwrap(generator).shape)  # type: ignore[misc]
     start = 0
-    with tqdm(total=len(seeds), unit="image") as bar:
+    with progress_bar(total=len(seeds), unit="image") as bar:
         for piece in pieces:
             images[start : start + len(piece)] = piece
             start += len(piece)

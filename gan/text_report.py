@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ from types import TracebackType
 import torch
 import yaml
 from torch import Tensor
-from tqdm import tqdm
 
 from gan.errors import DivergenceError
+from gan.progress import progress_bar
 from gan.text.scores import Scores
 from gan.text_run import TextRun
 from gan.tracking import Tracker
@@ -39,13 +38,11 @@ class TextReporter:
         run = self._run
         assert run.folder is not None, "the run has no folder yet"
         self._tracker = Tracker(run.accelerator, run.folder, start_step=run.step)
-        self._bar = tqdm(
+        self._bar = progress_bar(
             total=run.steps,
             initial=run.step,
             unit="step",
             disable=not run.accelerator.is_main_process,
-            dynamic_ncols=True,
-            mininterval=0.1 if sys.stderr.isatty() else 10.0,
         )
         self._clock, self._seen = time.perf_counter(), 0
         if run.step == 0:

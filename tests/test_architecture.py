@@ -25,6 +25,7 @@ LAYERS = [
     {"flags", "presets"},
     {"augment", "chance", "freeze", "losses", "networks", "optimizers", "penalties"}
     | {"regularizers"},
+    {"progress"},
     {"card", "checkpoint", "choice", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
     | {"portable", "power_ema", "sampling", "stopwatch", "text", "tracking"},
     {"steps"},

@@ -13,6 +13,7 @@ from gan.config import Config
 from gan.data import open_data
 from gan.errors import GanError
 from gan.networks import check_shape
+from gan.presets import preset_config
 
 LAPTOP, GPU = Machine(accelerator=False, cores=2), Machine(accelerator=True, cores=8)
 
@@ -93,6 +94,20 @@ def test_the_rule_has_two_digits_and_grows_with_size_and_batch() -> None:
     assert suggest_gamma((64, 64), 64) == 0.81
     assert suggest_gamma((128, 128), 64) > suggest_gamma((64, 64), 64)
     assert suggest_gamma((64, 64), 128) > suggest_gamma((64, 64), 64)
+
+
+def test_gamma_is_that_of_the_batch_that_was_asked_for() -> None:
+    asked = Config(data="somewhere", batch_size=8, gradient_accumulation_steps=3)
+    config, reasons = choose(Some((3, 64, 64), 500), asked, LAPTOP)
+    assert config.batch_size == 8
+    gamma = suggest_gamma((64, 64), 24)
+    assert config.gamma.start == gamma
+    assert any(f"gamma {gamma:g}" in line and "24 images a step" in line for line in reasons)
+
+
+def test_a_single_image_repeats_in_a_batch() -> None:
+    config, _ = choose(Some((3, 64, 64), 1), Config(data="somewhere"), LAPTOP)
+    assert config.batch_size == preset_config("few-shot").batch_size
 
 
 def test_the_command_line_says_what_it_chose_and_writes_it_down(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -402,3 +403,10 @@ def test_control_c_after_the_work_is_done_ends_without_a_word() -> None:
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=10)[1] == ""
     assert process.returncode == -signal.SIGINT
+
+
+def test_whoever_stops_reading_gets_no_complaint() -> None:
+    words = f"{shlex.quote(sys.executable)} -m gan train --help | head -1"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
+    assert done.stdout.startswith("usage: gan train")
+    assert done.stderr == ""

@@ -323,3 +323,13 @@ def test_the_ring_is_covered_in_seconds(tmp_path: Path) -> None:
     counts = torch.bincount(nearest[distance < 0.1], minlength=8)
     assert (counts > 2000 / 8 / 5).sum() >= 7, counts.tolist()
     assert counts.sum() > 1000, counts.tolist()
+
+
+@pytest.mark.parametrize("function", [gan.build, gan.train])
+def test_a_run_is_built_from_a_config_only(function):
+    with pytest.raises(TypeError) as error:
+        function("digits")
+    assert str(error.value) == (
+        "a run is built from a gan.Config, not from 'digits'; gan.preset_config(NAME) or "
+        "gan.Config.load(PATH) gives one"
+    )

@@ -18,7 +18,6 @@ from accelerate.utils import broadcast_object_list, gather_object
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from gan.chance import generator_for
 from gan.errors import GanError
@@ -34,6 +33,7 @@ from gan.metrics.scores import (
     possible,
     scores,
 )
+from gan.progress import progress_bar
 from gan.sampling import generate, latents, to_bytes, unwrap
 
 PIECE = 64
@@ -227,7 +227,8 @@ class _Work:
         """Features of `count` images; `images` gives a range of them, as bytes or in [-1, 1]."""
         starts = range(0, count, PIECE)
         mine = {}
-        for start in tqdm(starts[self.rank :: self.processes], what, disable=not self.progress):
+        share = starts[self.rank :: self.processes]
+        for start in progress_bar(share, what, disable=not self.progress):
             piece = images(slice(start, min(start + PIECE, count)))
             finite = piece.isfinite().flatten(1).all(1)
             made = piece.is_floating_point() and piece.ndim == 4

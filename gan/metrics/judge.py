@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from gan.chance import generator_for
 from gan.metrics.images import Images, as_square
+from gan.progress import progress_bar
 
 VERSION = 1
 """Changes whenever the network or its training does, so that old ones are not taken for it."""
@@ -100,7 +100,7 @@ def train_judge(judge: Judge, data: Images, progress: bool = False) -> None:
     chance = generator_for("judge", "batches")
     judge.train()
     with torch.enable_grad():
-        for _ in tqdm(range(_UPDATES), "training the judge", unit="step", disable=not progress):
+        for _ in progress_bar(range(_UPDATES), "training the judge", disable=not progress):
             chosen = kept[torch.randint(len(kept), (_BATCH,), generator=chance)]
             images, targets = _batch(data, chosen, chance)
             loss = F.cross_entropy(judge(images)[1], targets, label_smoothing=0.1)
