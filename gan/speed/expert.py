@@ -68,7 +68,8 @@ class ExpertLoop(PlainLoop):
         super()._update_discriminator(window, update)
 
     def _make(self, batch: Batch) -> Tensor:
-        reuse = self.reuses_fakes and self._last
+        config = self.config  # the graphs of several micro-batches would all have to be kept
+        reuse = config.reuse_fakes and config.gradient_accumulation_steps == 1 and self._last
         with torch.set_grad_enabled(reuse), self._precision():
             fake: Tensor = self._fast_generator(batch.z, *batch.condition).float()
         if reuse:

@@ -176,11 +176,6 @@ class PlainLoop:
         config = self.config
         return config.steps * config.n_critic * config.images_per_process
 
-    @property
-    def reuses_fakes(self) -> bool:
-        """Whether both networks learn from the same fakes, as the toolkit decides it."""
-        return self.config.reuse_fakes and self.config.gradient_accumulation_steps == 1
-
     def step(self) -> None:
         """`n_critic` updates of the discriminator, one of the generator, the average."""
         config = self.config
@@ -189,7 +184,7 @@ class PlainLoop:
         for critic in range(config.n_critic):
             window = [self._batch(self.feed.real(), f"discriminator {critic}", i) for i in count]
             self._update_discriminator(window, self.steps * config.n_critic + critic)
-        if not self.reuses_fakes:
+        if not config.reuse_fakes:
             reals = [(batch.real, *batch.condition) for batch in window]
             window = [self._batch(real, "generator", i) for i, real in enumerate(reals)]
         self._update_generator(window)
