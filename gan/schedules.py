@@ -6,6 +6,7 @@ augmentation. The clock is images seen, so another batch size is not another exp
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, Literal
 _SPAN = re.compile(r"(\d+(?:\.\d*)?(?:[eE]\d+)?)\s*(%|k|M)?")
 
 
+@functools.lru_cache(maxsize=256)  # asked for many times a step, and a pattern takes its time
 def span(text: str, total_images: float) -> float:
     """Position in training, in images seen.
 
