@@ -190,6 +190,7 @@ PRESETS: dict[str, Preset] = {
             "resolution": "64",
             "batch_size": 128,
             "steps": 100_000,
+            "reuse_fakes": True,
             "channels_last": True,
             "generator": {"width": 64},
             "discriminator": {"width": 64},
