@@ -140,6 +140,7 @@ MISTAKES = [
     (["tarin"], "'tarin' is no command; commands: train, resume, data, sample, "),
     (["train"], "preset: none given; presets: digits, "),
     (["train", "digitz"], "preset: 'digitz' is unknown; did you mean digits? presets: digits, "),
+    (["train", "--data", "x", "--pairs", "folders"], "--pairs: gan train makes images out of noth"),
     (["train", "--steps", "3", "ring"], "preset: ring comes before the flags; write: gan train ri"),
     (["train", "--penalties", "r1", "ring"], "write: gan train ring --penalties r1"),
     (["train", "--preset", "ring"], "preset: none given; presets: digits, "),

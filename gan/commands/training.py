@@ -81,6 +81,11 @@ def _base(preset: str | None, words: list[str]) -> Config:
     ]
     if preset is None and not asks_for_help(words):
         _refuse_a_late_preset(words)
+    if any(word.partition("=")[0] == "--pairs" for word in words):
+        raise ConfigError(
+            "--pairs: gan train makes images out of nothing; examples/image_to_image.py makes "
+            "images out of images"
+        )
     if preset is not None and files:
         raise ConfigError(f"--config: give a preset ({preset}) or a file, not both")
     if files:
