@@ -180,7 +180,7 @@ PRESETS: dict[str, Preset] = {
     "fashion-mnist-unconditional": Preset(
         "garments 28x28, without labels, on a laptop in five minutes",
         "RpGAN + R1 + R2: Huang et al. 2024, arXiv 2501.05441",
-        _merge(_FASHION, {"gamma": "0.2..0.05,cosine", "steps": 6000}),
+        _merge(_FASHION, {"gamma": "1.5..0.4,cosine", "steps": 6000}),
     ),
     "dcgan64": Preset(
         "the classic DCGAN at 64x64, for any images (--data)",
