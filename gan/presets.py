@@ -171,16 +171,20 @@ PRESETS: dict[str, Preset] = {
                 },
             },
         ),
+        "every class as frequent as it should be, at its end in 20 seconds (two seeds)",
     ),
     "fashion-mnist": Preset(
         "garments 28x28, by class, on a laptop in ten minutes",
         "RpGAN + R1 + R2: Huang et al. 2024, arXiv 2501.05441",
         _merge(_FASHION, {"conditional": True, "steps": 12_000, "sample_num": 80}),
+        "FD 6.2 and 6.7 times the floor after 4 minutes, 3.3 and 4.2 times at its end (two seeds)",
     ),
     "fashion-mnist-unconditional": Preset(
         "garments 28x28, without labels, on a laptop in five minutes",
         "RpGAN + R1 + R2: Huang et al. 2024, arXiv 2501.05441",
         _merge(_FASHION, {"gamma": "1.5..0.4,cosine", "steps": 6000}),
+        "FD 11.7 and 9.2 times the floor after 4 minutes of one core, 8.4 and 8.0 times at its end "
+        "(two seeds)",
     ),
     "dcgan64": Preset(
         "the classic DCGAN at 64x64, for any images (--data)",

@@ -42,7 +42,13 @@ def options():
     parser.add_argument("--samples", type=int, default=5000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--features", default="self")
-    parser.add_argument("--baseline", action="store_true", help="the tutorials' DCGAN as well")
+    parser.add_argument(
+        "--baseline",
+        nargs="?",
+        const="also",
+        choices=["also", "only"],
+        help="the tutorials' DCGAN too, or instead",
+    )
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/gan-toolkit/metrics")
     parser.add_argument("--pictures", type=Path, default=HERE, help="folder for the grids")
     return parser.parse_args()
@@ -145,7 +151,8 @@ def main():
     scorer = None
     for seed in arguments.seeds:
         config = dataclasses.replace(gan.preset_config(arguments.preset), seed=seed)
-        scorer = train(arguments.preset, config, arguments, scorer)
+        if arguments.baseline != "only":
+            scorer = train(arguments.preset, config, arguments, scorer)
         if arguments.baseline:
             plain = {"data": config.data, "resolution": config.resolution, "seed": seed}
             base = gan.Config.from_dict({**TUTORIAL, **plain, "steps": 10**9})
