@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 TUTORIAL = {  # Radford et al. 2016, as the tutorials of deep-learning libraries have it
     "loss": "non-saturating",
     "conditional": False,
-    "batch_size": 64,
+    "batch_size": 128,
     "ema_half_life": 0,
     "generator": {"z_dim": 100, "width": 64},
     "discriminator": {"width": 64, "norm": "batch"},
@@ -49,6 +49,7 @@ def options():
         choices=["also", "only"],
         help="the tutorials' DCGAN too, or instead",
     )
+    parser.add_argument("--resolution", default="64", help="of the baseline; it is scored smaller")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/gan-toolkit/metrics")
     parser.add_argument("--pictures", type=Path, default=HERE, help="folder for the grids")
     return parser.parse_args()
@@ -111,10 +112,24 @@ def train(name, config, arguments, scorer=None):
     return scorer
 
 
+class Shrunk(torch.nn.Module):
+    """A generator whose images are averaged down to the size that everything is scored at."""
+
+    def __init__(self, generator, shape):
+        super().__init__()
+        self.generator, self.shape = generator, shape
+        self.z_dim, self.num_classes = generator.z_dim, generator.num_classes
+
+    def forward(self, z, labels=None):
+        images = self.generator(z, labels)
+        return torch.nn.functional.interpolate(images, self.shape[1:], mode="area")
+
+
 def report(name, run, trained, scorer, arguments):
-    scores = scorer(run.ema.module)
+    generator, shape = run.ema.module, scorer.train.shape
+    scores = scorer(generator if run.data.shape == shape else Shrunk(generator, shape).eval())
     grid = gan.sample(run.ema.module, range(run.config.sample_num))
-    file = f"{name}-{trained / 60:.0f}min-seed{run.config.seed}.png"
+    file = f"{name.replace(' ', '-')}-{trained / 60:.0f}min-seed{run.config.seed}.png"
     arguments.pictures.mkdir(parents=True, exist_ok=True)
     save_picture(arguments.pictures / file, picture(grid, grid_columns(len(grid), run.num_classes)))
 
@@ -154,10 +169,13 @@ def main():
         if arguments.baseline != "only":
             scorer = train(arguments.preset, config, arguments, scorer)
         if arguments.baseline:
-            plain = {"data": config.data, "resolution": config.resolution, "seed": seed}
+            plain = {"data": config.data, "resolution": arguments.resolution, "seed": seed}
             base = gan.Config.from_dict({**TUTORIAL, **plain, "steps": 10**9})
             minutes = argparse.Namespace(**{**vars(arguments), "full": False})
-            train("tutorial DCGAN", base, minutes, scorer)
+            if scorer is None:
+                data = gan.open_data(config.data, **config.opening())
+                scorer = Scorer(config, data, arguments)
+            train(f"tutorial DCGAN {arguments.resolution}", base, minutes, scorer)
 
 
 if __name__ == "__main__":
