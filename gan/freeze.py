@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import torch
 from torch import Tensor, nn
 
@@ -79,12 +77,7 @@ class frozen:
             parameter.requires_grad_(False)
         return self._network
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Let it go."""
         for parameter in self._trained:
             parameter.requires_grad_(True)

@@ -88,7 +88,8 @@ def train_step(run: Run) -> dict[str, Tensor]:
             run.after_discriminator(scalars)
 
     if not config.reuse_fakes:
-        batches = _window(run, reals, "generator")
+        with phase("data"):
+            batches = _window(run, reals, "generator")
     set_beta2(run.generator.optimizer, config.generator.beta2.at(run.images_seen, run.total_images))
     updates = run.generator.updates
     with phase("generator"):

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 import torch
 import yaml
@@ -50,12 +49,7 @@ class TextReporter:
             self._tracker.text("config", f"```yaml\n{options}```")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close both."""
         self._bar.close()
         self._tracker.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -81,9 +80,9 @@ def _check(rounds: int | None, seconds: float) -> None:
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     """One line on stderr that says what is being done, and for how long."""
-    from tqdm import tqdm
+    from gan.progress import progress_bar
 
-    with tqdm(bar_format="{desc} [{elapsed}]", file=sys.stderr, leave=False) as bar:
+    with progress_bar(bar_format="{desc} [{elapsed}]", leave=False) as bar:
         yield lambda text: bar.set_description_str(text)
 
 

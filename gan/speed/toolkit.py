@@ -6,7 +6,6 @@ import dataclasses
 import os
 from contextlib import AbstractContextManager, ExitStack, redirect_stderr
 from pathlib import Path
-from types import TracebackType
 
 from torch import Tensor
 
@@ -53,12 +52,7 @@ class Toolkit(AbstractContextManager["Toolkit"]):
         self._guard = Guard(self.run)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close its curves and its bar."""
         self._stack.close()
 

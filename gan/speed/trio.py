@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 from gan.config import Config
 from gan.speed.expert import ExpertLoop
@@ -51,11 +50,6 @@ class Trio(AbstractContextManager["Trio"]):
         self.toolkit.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End it."""
-        self.toolkit.__exit__(kind, error, traceback)
+        self.toolkit.__exit__(*error)
