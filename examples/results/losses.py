@@ -8,6 +8,7 @@ of a mode. A mode is covered when at least a fifth of its fair share of the samp
 
 import argparse
 import dataclasses
+import sys
 import time
 
 import torch
@@ -65,7 +66,7 @@ def main():
             longest = max(longest, time.perf_counter() - begin)
             cells.append(f"{modes}, {share:.0%}")
         print(f"| {loss} | " + " | ".join(cells) + " |", flush=True)
-    print(f"\nEach in at most {longest:.0f} seconds on one thread.")
+    print(f"each in at most {longest:.0f} seconds on one thread", file=sys.stderr)
 
 
 if __name__ == "__main__":
