@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import psutil  # type: ignore[import-untyped]
 import torch
@@ -98,19 +99,21 @@ def gradient_share(run: Run, real: Tensor, labels: Tensor) -> float:
     buffers = Buffers(discriminator.raw)
     before = buffers.copy()
 
-    def critic(images: Tensor) -> Tensor:
-        return discriminator.full_precision(run.augment(images, chance), *condition)
+    def critic(images: Tensor, kind: str = "between") -> Tensor:
+        shown = run.augment(images, chance.child(kind))
+        return discriminator.full_precision(shown, *condition)
 
     on_cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(on_cuda), run.generator.frozen:
         with torch.no_grad():
             fake = run.generator.full_precision(*inputs).float()
-        logits = critic(real.to(device)), critic(fake)
+        logits = critic(real.to(device), "real"), critic(fake, "fake")
         adversarial = run.loss.discriminator(*logits)
         scores = Scores(
             *(real.to(device), fake, *logits, critic, chance),
             generator=run.generator.raw,
             inputs=inputs,
+            critics={kind: partial(critic, kind=kind) for kind in ("real", "fake")},
         )
         terms = [
             run.penalty_weight(each) * PENALTIES[each.name].scale * run.terms[each.name](scores)

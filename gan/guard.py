@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -53,9 +55,13 @@ class Guard:
             DivergenceError: names the network, the quantity and the step.
         """
         accelerator = self._run.accelerator
-        values = torch.stack([value.double() for value in scalars.values()])
+        values = torch.stack(list(scalars.values()))
+        if accelerator.num_processes == 1 and not self._lag:
+            if not all(map(math.isfinite, values.tolist())):
+                self._diverged(self._run.step, list(scalars), values)
+            return stop
         bad = values.isfinite().logical_not().any().double()
-        flags = torch.stack([bad, values.new_tensor(float(stop))])
+        flags = torch.stack([bad, bad.new_tensor(float(stop))])
         if accelerator.num_processes > 1:
             flags = accelerator.gather(flags[None]).max(dim=0).values
         now = _Verdict(self._run.step, list(scalars), values, flags)
@@ -80,10 +86,14 @@ class Guard:
         bad, stop = verdict.flags.tolist()
         if bad:
             self._pending = None
-            values = dict(zip(verdict.tags, verdict.values.tolist(), strict=True))
-            wrong = {tag: value for tag, value in values.items() if not abs(value) < float("inf")}
-            raise DivergenceError(f"step {verdict.step}: {_describe(wrong)}")
+            self._diverged(verdict.step, verdict.tags, verdict.values)
         return int(stop)
+
+    @staticmethod
+    def _diverged(step: int, tags: list[str], values: Tensor) -> NoReturn:
+        named = zip(tags, values.tolist(), strict=True)
+        wrong = {tag: value for tag, value in named if not math.isfinite(value)}
+        raise DivergenceError(f"step {step}: {_describe(wrong)}")
 
 
 def _describe(wrong: Mapping[str, float]) -> str:

@@ -60,6 +60,7 @@ def train_step(run: Run) -> dict[str, Tensor]:
         Detached scalars of this process, by TensorBoard tag.
     """
     config, accelerator, phase = run.config, run.accelerator, run.stopwatch.phase
+    measure = not run.latest or is_shown(run, run.step + 1)
 
     for critic in range(config.n_critic):
         with phase("data"):
@@ -84,6 +85,7 @@ def train_step(run: Run) -> dict[str, Tensor]:
                 run.loss,
                 penalties=run.due_penalties(),
                 augment=run.augment,
+                measure=measure,
             )
             run.after_discriminator(scalars)
 
@@ -101,6 +103,7 @@ def train_step(run: Run) -> dict[str, Tensor]:
             run.loss,
             penalties=run.due_generator_penalties(),
             augment=run.augment,
+            measure=measure,
         )
         run.after_generator(scalars)
 
@@ -208,7 +211,7 @@ def fit(run: Run) -> int:
                 last = run.step == config.steps
 
                 report.progress()
-                if due(config.log_every, run.step) or last:
+                if is_shown(run, run.step):
                     report.scalars()
                 if due(config.sample_every, run.step) or last:
                     report.samples()
@@ -269,6 +272,19 @@ def probe(run: Run, seconds: float = 2.0) -> float:
         scalars = train_step(run)
     torch.stack([value.double() for value in scalars.values()]).sum().item()  # wait for the device
     return (time.perf_counter() - begin) / steps
+
+
+def is_shown(run: Run, step: int) -> bool:
+    """Whether a step is a point of the curves.
+
+    Args:
+        run: the run.
+        step: completed steps.
+
+    Returns:
+        True if so.
+    """
+    return due(run.config.log_every, step) or step == run.config.steps
 
 
 def due(every: int | None, step: int) -> bool:

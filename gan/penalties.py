@@ -47,6 +47,8 @@ class Scores:
         chance: the random numbers of this micro-batch.
         generator: the raw generator, for terms that make images of their own.
         inputs: what it was called with: (z,) or (z, labels).
+        critics: the one of the "real" and the one of the "fake" images, where they are augmented
+            each in their own way.
         gradients: of the logits with respect to the "real" or "fake" images, as far as the
             forward that gave the logits gave them too; shape (batch, numbers of an image).
     """
@@ -59,6 +61,7 @@ class Scores:
     chance: Chance
     generator: nn.Module | None = None
     inputs: tuple[Tensor, ...] = ()
+    critics: Mapping[str, Critic] = field(default_factory=dict)
     gradients: Mapping[str, Tensor] = field(default_factory=dict)
 
     def gradient(self, at: str) -> Tensor:
@@ -75,7 +78,7 @@ class Scores:
         """
         if at in self.gradients:
             return self.gradients[at]
-        return _input_gradient(self.critic, getattr(self, at))
+        return _input_gradient(self.critics.get(at, self.critic), getattr(self, at))
 
 
 @dataclass(frozen=True)

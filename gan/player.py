@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, overload
 
 import torch
 from accelerate import Accelerator
@@ -106,7 +106,7 @@ class Player:
             optimizer: the prepared optimizer of its parameters.
             scheduler: the prepared LR scheduler of that optimizer, or None.
             name: the network's role, for messages.
-            clip_norm: largest norm of the (unscaled) gradient; None: only measure it.
+            clip_norm: largest norm of the (unscaled) gradient; None: no limit.
 
         Raises:
             ConfigError: the pieces do not belong together, were not prepared, or run under
@@ -233,15 +233,25 @@ class Player:
         for parameter in self._all:
             parameter.grad = None
 
-    def step(self) -> Tensor:
+    @overload
+    def step(self) -> Tensor: ...
+
+    @overload
+    def step(self, measure: bool) -> Tensor | None: ...
+
+    def step(self, measure: bool = True) -> Tensor | None:
         """Unscale, clip, update, move the scheduler if the update was made, clear the gradient.
 
         Works on the optimizer itself: Accelerate's wrapper steps the shared scaler, and takes a
         fused optimizer's skipped step for a real one.
 
+        Args:
+            measure: whether to measure the norm of the gradient. With `clip_norm` it is measured
+                anyway.
+
         Returns:
             Norm of the gradient before clipping, a scalar tensor on the network's device; 0 where
-            fp16 skipped the update.
+            fp16 skipped the update; None where it was not measured.
 
         Raises:
             ConfigError: no parameter has a gradient.
@@ -254,8 +264,9 @@ class Player:
             )
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.get_total_norm(gradients)
-        if self.clip_norm is not None:
+        measured = measure or self.clip_norm is not None
+        norm = nn.utils.get_total_norm(gradients) if measured else None
+        if self.clip_norm is not None and norm is not None:
             nn.utils.clip_grads_with_norm_(self._trained, self.clip_norm, norm)
         updated = self._update()
         self._clear()
@@ -265,7 +276,7 @@ class Player:
                 self.scheduler.step()
         else:
             self.skipped += 1
-            norm = torch.zeros_like(norm)
+            norm = None if norm is None else torch.zeros_like(norm)
             self._mean = self._start  # a forward that overflowed may have spoilt the statistics
         self._average_buffers()
         return norm

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from accelerate import Accelerator
@@ -74,6 +75,7 @@ def discriminator_step(
     *,
     penalties: Penalties | None = None,
     augment: Augment = unchanged,
+    measure: bool = True,
 ) -> dict[str, Tensor]:
     """One update of the discriminator from a window of micro-batches.
 
@@ -93,12 +95,13 @@ def discriminator_step(
         penalties: those due now, {name: (weight, term)}; term maps `Scores` to one value per
             example, shape (batch,). They are taken in fp32 with respect to the images before
             augmentation, and share the one backward.
-        augment: differentiable augmentation of images; the i-th real and the i-th fake get the
-            same one.
+        augment: differentiable augmentation of images; real and fake ones each get their own.
+        measure: whether anybody reads the norm of the gradient, which takes an operation for each
+            parameter.
 
     Returns:
         Detached scalars by TensorBoard tag: loss/discriminator, logits/real, logits/fake,
-        sign/real, sign/fake, penalty/NAME (unweighted) and grad_norm/discriminator.
+        sign/real, sign/fake, penalty/NAME (unweighted) and, if measured, grad_norm/discriminator.
 
     Raises:
         ConfigError: micro-batches of several sizes, or another number of them than the
@@ -119,7 +122,7 @@ def discriminator_step(
             report[f"logits/{name}"] = value.detach().mean()
             report[f"sign/{name}"] = value.detach().sign().mean()
         reports.append(report | terms)
-    return _mean(reports) | {"grad_norm/discriminator": discriminator.step()}
+    return _mean(reports) | _update(discriminator, measure)
 
 
 def generator_step(
@@ -131,6 +134,7 @@ def generator_step(
     *,
     penalties: Penalties | None = None,
     augment: Augment = unchanged,
+    measure: bool = True,
 ) -> dict[str, Tensor]:
     """One update of the generator from a window of micro-batches.
 
@@ -143,10 +147,11 @@ def generator_step(
         penalties: as in `discriminator_step`, on the generator's objective: a reconstruction
             term, feature matching, ...
         augment: as in `discriminator_step`.
+        measure: likewise.
 
     Returns:
-        Detached scalars by TensorBoard tag: loss/generator, penalty/NAME (unweighted) and
-        grad_norm/generator.
+        Detached scalars by TensorBoard tag: loss/generator, penalty/NAME (unweighted) and, if
+        measured, grad_norm/generator.
 
     Raises:
         ConfigError: as in `discriminator_step`.
@@ -154,20 +159,20 @@ def generator_step(
     _check_window(accelerator, batches)
     players, reports = (generator, discriminator), []
     for i, batch in enumerate(batches):
-        chance, condition = batch.chance, batch.condition
         with generator.micro_batch(i, of=len(batches)), discriminator.frozen:
             fake = generator.model(*batch.inputs) if batch.fake is None else batch.fake
-            fake_logits = discriminator.raw(augment(fake, chance), *condition)
-            real_logits = None
+            shown = augment(fake, batch.chance.child("fake"))
+            fake_logits, real_logits = discriminator.raw(shown, *batch.condition), None
             if loss.relativistic:
-                real_logits = discriminator.raw(augment(batch.real, chance), *condition)
+                shown = augment(batch.real, batch.chance.child("real"))
+                real_logits = discriminator.raw(shown, *batch.condition)
             adversarial = loss.generator(real_logits, fake_logits)
             logits = (real_logits, fake_logits)
             scores = _scores(players, batch, augment, fake, logits, {})
             objective, terms = _penalised(adversarial, penalties, scores)
             accelerator.backward(objective)
         reports.append({"loss/generator": adversarial.detach()} | terms)
-    return _mean(reports) | {"grad_norm/generator": generator.step()}
+    return _mean(reports) | _update(generator, measure)
 
 
 def _check_window(accelerator: Accelerator, batches: Sequence[MicroBatch]) -> None:
@@ -203,26 +208,32 @@ def _judge(
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Logits of the real and the fake images, and those gradients that penalties ask for.
 
-    The forward that gives the logits gives the gradients too where it is in full precision. Real
-    and fake images each have a forward: in most losses their gradients cancel in the last bias,
-    but in one forward only up to rounding, which Adam blows up to whole steps.
+    A discriminator that looks at each image by itself sees all of them in one forward, and where
+    that is in full precision it gives the gradients too.
     """
     images = {"real": batch.real, "fake": fake}
 
-    def judge(*images: Tensor) -> list[Tensor]:
-        shown = [augment(each, batch.chance) for each in images]
-        return [discriminator.model(each, *batch.condition) for each in shown]
+    def judge(names: Sequence[str], *images: Tensor) -> Sequence[Tensor]:
+        pairs = zip(names, images, strict=True)
+        shown = [augment(each, batch.chance.child(name)) for name, each in pairs]
+        if len(shown) == 1 or not discriminator.pure:
+            return [discriminator.model(each, *batch.condition) for each in shown]
+        condition = [torch.cat([each] * len(shown)) for each in batch.condition]
+        together: Tensor = discriminator.model(torch.cat(shown), *condition)
+        return together.chunk(len(shown))
 
     terms = [term for _, term in (penalties or {}).values()]
     wanted = {term.at for term in terms if isinstance(term, GradientNorm)}
     if not (wanted and discriminator.pure and discriminator.twice_differentiable):
-        return judge(*images.values()), {}
+        return list(judge([*images], *images.values())), {}
     asked = [name for name in images if name in wanted]
-    logits, gradients = logits_and_gradients(judge, *[images[name] for name in asked])
+    logits, gradients = logits_and_gradients(
+        partial(judge, asked), *[images[name] for name in asked]
+    )
     found = dict(zip(asked, logits, strict=True))
     for name in images:
         if name not in found:
-            found[name] = judge(images[name])[0]
+            found[name] = judge([name], images[name])[0]
     return [found[name] for name in images], dict(zip(asked, gradients, strict=True))
 
 
@@ -236,8 +247,9 @@ def _scores(
 ) -> Scores:
     generator, discriminator = players
 
-    def critic(images: Tensor) -> Tensor:
-        return discriminator.full_precision(augment(images, batch.chance), *batch.condition)
+    def critic(images: Tensor, kind: str = "between") -> Tensor:
+        shown = augment(images, batch.chance.child(kind))
+        return discriminator.full_precision(shown, *batch.condition)
 
     real_logits, fake_logits = logits
     assert fake_logits is not None, "the fake images are always judged"
@@ -245,6 +257,7 @@ def _scores(
         *(batch.real, fake, real_logits, fake_logits, critic, batch.chance),
         generator=generator.raw,
         inputs=batch.inputs,
+        critics={kind: partial(critic, kind=kind) for kind in ("real", "fake")},
         gradients=gradients,
     )
 
@@ -258,6 +271,11 @@ def _penalised(
         terms[f"penalty/{name}"] = value.detach()
         objective = objective + weight * value
     return objective, terms
+
+
+def _update(player: Player, measure: bool) -> dict[str, Tensor]:
+    norm = player.step(measure)
+    return {} if norm is None else {f"grad_norm/{player.name}": norm}
 
 
 def _mean(reports: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -209,10 +209,11 @@ def test_a_lazy_penalty_is_due_every_kth_update_with_k_times_the_weight():
 @pytest.mark.parametrize(
     ("loss", "penalties", "forwards"),
     [
-        ("relativistic", (), 2),
+        ("relativistic", (), 1),
         ("relativistic", ("r1",), 2),
-        ("relativistic", ("r2", "r1"), 2),
+        ("relativistic", ("r2", "r1"), 1),
         ("relativistic", ("r1", "wgan-gp"), 3),
+        ("relativistic", ("wgan-gp",), 2),
         ("hinge", ("r2",), 2),
     ],
 )
@@ -267,9 +268,8 @@ def test_reused_fakes_serve_both_networks(float64):
     train_step(run)
     assert len(calls) == 1
     assert run.generator.raw.layers[1].num_batches_tracked == statistics + 1
-    real, fake, fake_again, real_again = shown
-    assert torch.equal(fake, fake_again)
-    assert torch.equal(real, real_again)
+    both, fake_again, real_again = shown
+    assert torch.equal(both, torch.cat([real_again, fake_again]))
     assert fake_again.requires_grad
     assert not torch.equal(weights(generator), weights(run.generator.raw))
     assert not torch.equal(weights(discriminator), weights(run.discriminator.raw))
@@ -510,18 +510,20 @@ def test_every_image_is_augmented_before_it_is_judged():
     """Losses and penalties see augmented images; a penalty's slope is that of the whole way."""
     acc = accelerator()
     generator, discriminator = prepared(acc, nn.Linear(3, 2), Squeezed(nn.Linear(2, 1)), lr=0.0)
-    batch, chances = window(1)[0], []
+    batch, kinds = window(1)[0], []
 
     def tripled(images, chance):
-        chances.append(chance)
+        kinds.append(chance.key[-1])
+        assert chance == batch.chance.child(kinds[-1])
         return 3 * images
 
-    due = {"r1": (1.0, PENALTIES["r1"].term)}
+    due = {name: (1.0, PENALTIES[name].term) for name in ("r1", "wgan-gp")}
     loss = LOSSES["relativistic"]
     options = {"loss": loss, "augment": tripled}
     d = discriminator_step(acc, generator, discriminator, [batch], penalties=due, **options)
     g = generator_step(acc, generator, discriminator, [batch], **options)
-    assert chances == [batch.chance] * 5
+    judged, penalised, fooled = ["real", "fake"], ["real", "between"], ["fake", "real"]
+    assert kinds == judged + penalised + fooled
     real, fake = 3 * batch.real, 3 * generator.raw(*batch.inputs).detach()
     torch.testing.assert_close(d["penalty/r1"], 9 * discriminator.raw[0].weight.square().sum())
     real_logits, fake_logits = discriminator.raw(real), discriminator.raw(fake)

@@ -86,7 +86,7 @@ class ExpertLoop(PlainLoop):
         for kind in kinds:
             images[kind] = images[kind].detach().requires_grad_()
         judge = self.discriminator if kinds else self._fast_discriminator
-        seen = [self._seen(each, batch) for each in images.values()]
+        seen = [self._seen(each, batch, name) for name, each in images.items()]
         with self._precision():
             if self._per_example and len(kinds) != 1:
                 condition = [torch.cat([each, each]) for each in batch.condition]

@@ -13,6 +13,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -126,7 +127,7 @@ class PlainLoop:
         self, batch: Batch, fake: Tensor, due: Mapping[str, float]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Logits of real and fake, and the gradients that penalties need, if they are there."""
-        real, fake = self._seen(batch.real, batch), self._seen(fake, batch)
+        real, fake = self._seen(batch.real, batch, "real"), self._seen(fake, batch, "fake")
         with self._precision():
             real_logits = self.discriminator(real, *batch.condition)
             fake_logits = self.discriminator(fake, *batch.condition)
@@ -141,9 +142,9 @@ class PlainLoop:
     def _judged(
         self, batch: Batch, fake: Tensor, discriminator: Any
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        seen, real, real_logits = self._seen(fake, batch), None, None
+        seen, real, real_logits = self._seen(fake, batch, "fake"), None, None
         if self.loss.relativistic:
-            real = self._seen(batch.real, batch)
+            real = self._seen(batch.real, batch, "real")
         with self._precision():
             if real is not None:
                 real_logits = discriminator(real, *batch.condition)
@@ -230,8 +231,8 @@ class PlainLoop:
         kind = kinds.get(self.config.mixed_precision)
         return nullcontext() if kind is None else torch.autocast(self.device.type, kind)
 
-    def _seen(self, images: Tensor, batch: Batch) -> Tensor:
-        return self.augment(images, batch.chance)
+    def _seen(self, images: Tensor, batch: Batch, kind: str) -> Tensor:
+        return self.augment(images, batch.chance.child(kind))
 
     def _update_discriminator(self, window: Sequence[Batch], update: int) -> None:
         config = self.config
@@ -287,12 +288,15 @@ class PlainLoop:
         if not due:
             return adversarial
 
-        def critic(images: Tensor) -> Tensor:
-            return self.discriminator(self._seen(images, batch), *batch.condition)  # type: ignore[no-any-return]
+        def critic(images: Tensor, kind: str = "between") -> Tensor:
+            seen = self._seen(images, batch, kind)
+            return self.discriminator(seen, *batch.condition)  # type: ignore[no-any-return]
 
         inputs = (batch.z, *batch.condition)
         scores = Scores(
-            batch.real, fake, *logits, critic, batch.chance, self.generator, inputs, gradients
+            *(batch.real, fake, *logits, critic, batch.chance, self.generator, inputs),
+            critics={kind: partial(critic, kind=kind) for kind in ("real", "fake")},
+            gradients=gradients,
         )
         for name, weight in due.items():
             adversarial = adversarial + weight * self.terms[name](scores).mean()
