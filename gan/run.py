@@ -219,7 +219,8 @@ def build(config: Config) -> Run:
     d_scheduler = schedule_lr(d_optimizer, config.discriminator.lr, images_per_update, total_images)
     balance = data.labels if config.class_balanced else None
     order = EndlessBatches(len(data), config.batch_size, config.seed, balance=balance)
-    loader = data_loader(data, order, config.num_workers)
+    near = data if config.num_workers else data.to(accelerator.device)
+    loader = data_loader(near, order, config.num_workers)
 
     generator, discriminator, g_optimizer, d_optimizer, g_scheduler, d_scheduler, loader = (
         accelerator.prepare(

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gan.data import ImageData, open_data, pool, prepare
+from gan.data import ImageData, dataset, open_data, pool, prepare
 from gan.data.cache import Cache, cache_folder, parse_size
 from gan.data.decode import Target
 from gan.data.items import FileItems
@@ -118,8 +118,8 @@ def test_all_ways_give_the_same_pixels(
     assert same(in_memory, lazy)
     assert lazy.notes[-1].startswith("decoded anew at each use")
     assert torch.equal(lazy[3][0], in_memory[3][0])
-    with pytest.raises(DataError, match="is decoded at each use and cannot move to cpu"):
-        lazy.to("cpu")
+    assert lazy.device is None
+    assert lazy.to(torch.device("cuda")) is lazy
 
 
 def test_mapped_images_can_be_sent_without_their_pixels(photos: Path) -> None:
@@ -141,13 +141,17 @@ def test_writing_into_an_image_does_not_change_the_data(photos: Path) -> None:
         data[40]
 
 
-def test_to_a_device(photos: Path) -> None:
-    data = open_data(str(photos))
-    moved = data.to("meta")
-    assert moved.images.device.type == "meta"
-    assert moved.labels.device.type == "meta"
-    assert data.images.device.type == "cpu"
-    assert same(data, data.to("cpu"))
+def test_a_device_gets_the_images_if_they_fill_no_more_than_a_quarter_of_it(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, other = open_data(str(photos)), torch.device("meta")
+    monkeypatch.setattr(dataset, "_free", lambda device: 4 * data.images.nbytes)
+    moved = data.to(other)
+    assert moved.device == moved.labels.device == other
+    assert data.device == torch.device("cpu")
+    assert data.to(torch.device("cpu")) is data
+    monkeypatch.setattr(dataset, "_free", lambda device: 4 * data.images.nbytes - 1)
+    assert data.to(other) is data
 
 
 def test_an_entry_that_lost_its_end_is_made_again(photos: Path, cache: Path) -> None:

@@ -25,9 +25,16 @@ class Numbers(torch.utils.data.Dataset[Any]):
         return images.to(torch.uint8), labels
 
 
+class NumbersHere(Numbers):
+    """The same ones, on the device where the networks are."""
+
+    device = torch.device("cpu")
+
+
 def stream(accelerator: Accelerator, count: int, batch: int, **options: Any) -> Stream:
     order = EndlessBatches(count, batch, seed=3)
-    loader = accelerator.prepare(data_loader(Numbers(count), order, options.pop("num_workers", 0)))
+    numbers = options.pop("numbers", Numbers)(count)
+    loader = accelerator.prepare(data_loader(numbers, order, options.pop("num_workers", 0)))
     return Stream(
         loader,
         order,
@@ -68,13 +75,13 @@ def test_balanced_classes_are_seen_equally_often_and_each_example_within_its_cla
     assert [i for batch in islice(again, 17) for i in batch] == order[130:].tolist()
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(("numbers", "num_workers"), [(Numbers, 0), (Numbers, 2), (NumbersHere, 0)])
 @pytest.mark.parametrize("position", [1, 2, 3, 7])
 def test_seeking_goes_on_with_the_very_next_image(
-    cpu_accelerator: Accelerator, position: int, num_workers: int
+    cpu_accelerator: Accelerator, position: int, numbers: type, num_workers: int
 ) -> None:
     whole = labels(stream(cpu_accelerator, 10, 4), 10)
-    resumed = stream(cpu_accelerator, 10, 4, num_workers=num_workers)
+    resumed = stream(cpu_accelerator, 10, 4, numbers=numbers, num_workers=num_workers)
     labels(resumed, 2)  # whatever the loader has read ahead is forgotten
     resumed.seek(position)
     assert labels(resumed, 10 - position) == whole[position:]
@@ -106,9 +113,26 @@ def test_iterating_leaves_the_global_random_state_alone(cpu_accelerator: Acceler
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_two_processes_share_one_order(two_processes: Any) -> None:
+@pytest.mark.parametrize(("numbers", "loaded"), [(Numbers, True), (NumbersHere, False)])
+def test_only_examples_from_elsewhere_are_loaded(
+    cpu_accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, numbers: type, loaded: bool
+) -> None:
+    calls: list[object] = []
+    loader_iterator = torch.utils.data.DataLoader.__iter__
+
+    def noted(loader: Any) -> Any:
+        calls.append(loader)
+        return loader_iterator(loader)
+
+    monkeypatch.setattr(torch.utils.data.DataLoader, "__iter__", noted)
+    next(stream(cpu_accelerator, 10, 4, numbers=numbers))
+    assert bool(calls) is loaded
+
+
+@pytest.mark.parametrize("numbers", [Numbers, NumbersHere])
+def test_two_processes_share_one_order(two_processes: Any, numbers: type) -> None:
     def ranks() -> list[list[int]]:
-        return labels(stream(Accelerator(cpu=True), 10, 2), 10)
+        return labels(stream(Accelerator(cpu=True), 10, 2, numbers=numbers), 10)
 
     first, second = two_processes(ranks)
     dealt = [batch for pair in zip(first, second, strict=True) for batch in pair]

@@ -151,6 +151,11 @@ class ImageData(Dataset[tuple[Tensor, int]]):
         return tuple(self.images.shape[1:])
 
     @property
+    def device(self) -> torch.device | None:
+        """Where the images are; None where each is decoded when it is asked for."""
+        return self.images.device if isinstance(self.images, Tensor) else None
+
+    @property
     def num_classes(self) -> int:
         """Number of classes; 0 where unlabelled."""
         return len(self.class_names)
@@ -176,20 +181,23 @@ class ImageData(Dataset[tuple[Tensor, int]]):
         chosen = torch.as_tensor(indices, dtype=torch.int64, device=self.labels.device)
         return self.images[chosen], self.labels[chosen]
 
-    def to(self, device: torch.device | str) -> ImageData:
-        """Return the same data with all of its images and labels on a device.
+    def to(self, device: torch.device) -> ImageData:
+        """Return the same data on a device, as far as it has room for it.
 
         Args:
-            device: has room for all of it.
+            device: an accelerator, or the CPU.
 
-        Raises:
-            DataError: if the images are decoded at each use.
+        Returns:
+            A copy whose images and labels are there; itself where they would fill more than a
+            quarter of what is free, or are decoded each time they are asked for.
         """
-        if isinstance(self.images, LazyImages):
-            raise DataError(f"data: {self.name} is decoded at each use and cannot move to {device}")
+        if isinstance(self.images, LazyImages) or device.type == self.images.device.type:
+            return self
+        if self.images.nbytes > _free(device) // 4:
+            return self
         moved = copy.copy(self)
         moved.images, moved.labels = self.images.to(device), self.labels.to(device)
-        moved._stored = self._stored if moved.images is self.images else None
+        moved._stored = None
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
@@ -203,3 +211,8 @@ class ImageData(Dataset[tuple[Tensor, int]]):
         self.__dict__.update(state)
         if self._stored is not None:
             self.images = self._stored.open()
+
+
+def _free(device: torch.device) -> int:
+    """Bytes that are free on a device; 0 where nobody can tell."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0

@@ -128,8 +128,10 @@ def data_loader(
 class Stream:
     """Real batches, ready for the networks, for ever.
 
-    Images leave it as float in [-1, 1], shape (batch, channels, height, width); points as they
-    are, shape (batch, 2). Mirroring is a function of (seed, place in the order).
+    Examples that are on the device of the networks already are indexed there; others come through
+    the loader, with its workers. Images leave it as float in [-1, 1], shape (batch, channels,
+    height, width); points as they are, shape (batch, 2). Mirroring is a function of (seed, place
+    in the order).
 
     Attributes:
         position: batches consumed so far, over all processes.
@@ -173,7 +175,7 @@ class Stream:
         """
         if self._iterator is None:
             self._batches.position = self.position
-            self._iterator = iter(self._loader)
+            self._iterator = self._examples()
         images, labels = next(self._iterator)
         mine = self.position + self._process
         self.position += self._processes
@@ -184,6 +186,15 @@ class Stream:
             mirrored = _coins(self._batches.seed, start, start + len(images)).to(images.device)
             images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
         return images, labels
+
+    def _examples(self) -> Iterator[Any]:
+        loader, data = self._loader, self._loader.dataset
+        device = getattr(loader, "device", None) or torch.device("cpu")
+        here = getattr(data, "device", None)
+        if loader.num_workers or here is None or here.type != device.type:
+            return iter(loader)
+        assert loader.batch_sampler is not None, "data_loader gave it one"
+        return map(data.__getitems__, loader.batch_sampler)  # type: ignore[attr-defined]
 
     def seek(self, position: int) -> None:
         """Go to a position.
