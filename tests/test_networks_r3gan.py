@@ -75,3 +75,61 @@ def test_r3gan_options_that_cannot_be(options, message):
     with pytest.raises(GanError) as error:
         build_generator("r3gan", (3, 16, 16), **options)
     assert str(error.value) == message
+
+
+LOW, FULL = torch.bfloat16, torch.float32
+
+
+def precisions(build, low_precision, x):
+    """Height and type of what every convolution gives, in order, and the type after the linear."""
+    network = build("r3gan", (3, 16, 16), width=4, depth=1, low_precision=low_precision)
+    seen, linear = [], []
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            layer.register_forward_hook(lambda _, __, y: seen.append((y.shape[2], y.dtype)))
+    network.linear.register_forward_hook(lambda _, __, y: linear.append(y.dtype))
+    with torch.autocast("cpu", LOW):
+        network(x)
+    return seen, linear[0]
+
+
+@pytest.mark.parametrize(
+    ("low_precision", "convolutions", "linear"),
+    [
+        # Three at 4 pixels; from the next on the change of width comes before the doubling.
+        (1, [(4, FULL)] * 4 + [(8, FULL)] * 3 + [(8, LOW)] + [(16, LOW)] * 4, FULL),
+        (2, [(4, FULL)] * 3 + [(4, LOW)] + [(8, LOW)] * 4 + [(16, LOW)] * 4, FULL),
+        (3, [(4, LOW)] * 4 + [(8, LOW)] * 4 + [(16, LOW)] * 4, LOW),
+        (7, [(4, LOW)] * 4 + [(8, LOW)] * 4 + [(16, LOW)] * 4, LOW),
+        (None, [(4, LOW)] * 4 + [(8, LOW)] * 4 + [(16, LOW)] * 4, LOW),
+    ],
+)
+def test_which_layers_of_the_generator_follow_autocast(low_precision, convolutions, linear):
+    seen = precisions(build_generator, low_precision, torch.randn(2, 64))
+    assert seen == (convolutions, linear)
+
+
+@pytest.mark.parametrize(
+    ("low_precision", "convolutions", "linear"),
+    [
+        # One from the pixels and three at 16; the change of width comes after the halving.
+        (1, [(16, LOW)] * 4 + [(8, LOW)] + [(8, FULL)] * 3 + [(4, FULL)] * 4, FULL),
+        (2, [(16, LOW)] * 4 + [(8, LOW)] * 4 + [(4, LOW)] + [(4, FULL)] * 3, FULL),
+        (3, [(16, LOW)] * 4 + [(8, LOW)] * 4 + [(4, LOW)] * 4, LOW),
+        (None, [(16, LOW)] * 4 + [(8, LOW)] * 4 + [(4, LOW)] * 4, LOW),
+    ],
+)
+def test_which_layers_of_the_discriminator_follow_autocast(low_precision, convolutions, linear):
+    seen = precisions(build_discriminator, low_precision, torch.randn(2, 3, 16, 16))
+    assert seen == (convolutions, linear)
+
+
+def test_blocks_in_low_precision_add_in_low_precision():
+    generator = build_generator("r3gan", (3, 16, 16), width=4, max_width=4, low_precision=2)
+    seen = []
+    for layer in generator.layers:
+        if hasattr(layer, "mix"):
+            layer.register_forward_hook(lambda _, __, y: seen.append(y.dtype))
+    with torch.autocast("cpu", LOW):
+        generator(torch.randn(2, 64))
+    assert seen == [FULL] * 2 + [LOW] * 4

@@ -42,7 +42,8 @@ def test_modulation_is_a_kernel_for_each_image(upsample):
         else:
             y = nn.functional.conv2d(image[None], kernel, padding=1)
         expected.append(y)
-    assert_close(conv(x, w), torch.cat(expected))
+    # The 1e-8 is added to another size of the kernel, so they agree to fp32's rounding only.
+    assert_close(conv(x, w), torch.cat(expected), atol=1e-6, rtol=1e-6)
 
 
 def test_demodulated_feature_maps_have_unit_variance_whatever_the_style():
@@ -196,9 +197,145 @@ def test_the_learning_rate_is_equalised():
         (build_generator, {"style_mixing": 1.5}, "generator.style_mixing: 1.5 is no probability"),
         (build_generator, {"mapping_layers": 0}, "generator.mapping_layers: 0 is below 1"),
         (build_discriminator, {"group_size": 0}, "discriminator.group_size: 0 is below 1"),
+        (build_generator, {"clamp": 0.0}, "generator.clamp: 0 is not above 0; None turns it off"),
+        (
+            build_discriminator,
+            {"clamp": -1.0},
+            "discriminator.clamp: -1 is not above 0; None turns it off",
+        ),
     ],
 )
 def test_stylegan2_options_that_cannot_be(build, options, message):
     with pytest.raises(GanError) as error:
         build("stylegan2", (3, 16, 16), width=4, **options)
     assert str(error.value) == message
+
+
+# --- low precision -------------------------------------------------------------------------------
+
+LOW, FULL = torch.bfloat16, torch.float32
+
+
+def precisions(network, x):
+    """Height and type of what every convolution gives, in order, and the types of the linears."""
+    convolutions, linears = [], set()
+
+    def look(_, __, y):
+        if y.ndim == 4:
+            convolutions.append((y.shape[2], y.dtype))
+        else:
+            linears.add(y.dtype)
+
+    for layer in network.modules():
+        if hasattr(layer, "scale"):
+            layer.register_forward_hook(look)
+    with torch.autocast("cpu", LOW):
+        assert network(x).dtype == FULL
+    return convolutions, linears
+
+
+@pytest.mark.parametrize(
+    ("low_precision", "kinds"),
+    [(1, [FULL, FULL, LOW]), (2, [FULL, LOW, LOW]), (9, [FULL, LOW, LOW]), (None, [LOW] * 3)],
+)
+def test_which_layers_of_the_generator_follow_autocast(low_precision, kinds):
+    convolutions, linears = precisions(stylegan2(low_precision=low_precision), torch.randn(2, 6))
+    four, eight, sixteen = kinds
+    assert convolutions == [(4, four)] * 2 + [(8, eight)] * 3 + [(16, sixteen)] * 3
+    assert linears == {FULL}  # mapping and styles
+
+
+@pytest.mark.parametrize(
+    ("low_precision", "kinds", "linear"),
+    [
+        (1, [LOW, FULL, FULL], FULL),
+        (2, [LOW, LOW, FULL], FULL),
+        (9, [LOW, LOW, FULL], FULL),
+        (None, [LOW] * 3, LOW),
+    ],
+)
+def test_which_layers_of_the_discriminator_follow_autocast(low_precision, kinds, linear):
+    network = build_discriminator("stylegan2", (3, 16, 16), width=4, low_precision=low_precision)
+    convolutions, linears = precisions(network, torch.randn(2, 3, 16, 16))
+    sixteen, eight, four = kinds
+    first = [(16, sixteen)] * 2 + [(8, sixteen)] * 2
+    assert convolutions == [*first, (8, eight), (4, eight), (4, eight), (4, four)]
+    assert linears == {linear}
+
+
+def test_noise_and_bias_keep_a_layer_in_low_precision():
+    for generator in (stylegan2(low_precision=2), stylegan2(low_precision=2).eval()):
+        seen = []
+        for layer in generator.synthesis.convolutions:
+            layer.register_forward_hook(lambda _, __, y, seen=seen: seen.append(y.dtype))
+        with torch.autocast("cpu", LOW):
+            generator(torch.randn(2, 6))
+        assert seen == [FULL, LOW, LOW, LOW, LOW]
+
+
+def largest_outputs(network, x):
+    """Largest magnitude that leaves each convolution with a bias, and those without."""
+    biased, others = [], []
+    for layer in network.modules():
+        if hasattr(layer, "clamp"):
+            sizes = others if layer.bias is None else biased
+            layer.register_forward_hook(
+                lambda _, __, y, sizes=sizes: sizes.append(y.abs().max().item())
+            )
+    network(x)
+    return biased, others
+
+
+def test_what_leaves_a_convolution_is_clamped():
+    generator = stylegan2(clamp=0.125)
+    for layer in generator.synthesis.to_pixels:
+        nn.init.ones_(layer.bias)
+    assert largest_outputs(generator, torch.randn(4, 6)) == ([0.125] * 8, [])
+    network = build_discriminator("stylegan2", (3, 16, 16), width=4, clamp=0.125)
+    nn.init.constant_(network.layers[1].shortcut.weight, 10.0)
+    biased, shortcuts = largest_outputs(network, 10 + torch.randn(4, 3, 16, 16))
+    assert biased == [0.125] * 6
+    assert max(shortcuts) > 0.125  # which have no activation
+
+
+def test_a_clamp_beyond_all_activations_changes_nothing():
+    z, x = torch.randn(2, 6), torch.randn(2, 3, 16, 16)
+    results = []
+    for clamp in (None, 256.0):
+        torch.manual_seed(0)
+        generator = stylegan2(clamp=clamp)
+        discriminator = build_discriminator("stylegan2", (3, 16, 16), width=4, clamp=clamp)
+        results.append((generator(z), discriminator(x)))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_the_sizes_of_style_and_kernel_cancel():
+    conv = stylegan2().synthesis.convolutions[0].conv
+    x, w = torch.randn(2, conv.weight.shape[1], 4, 4), torch.randn(2, 8)
+    before = conv(x, w)
+    with torch.no_grad():
+        conv.weight.mul_(torch.logspace(-3, 3, conv.weight.shape[0])[:, None, None, None])
+        conv.style.weight.mul_(1000)
+        conv.style.bias.mul_(1000)
+    assert_close(conv(x, w), before, atol=1e-4, rtol=1e-4)
+    with torch.no_grad():
+        conv.style.weight.zero_()
+        conv.style.bias.zero_()
+    assert torch.equal(conv(x, w), torch.zeros_like(x))
+
+
+def test_the_largest_activations_do_not_overflow_fp16():
+    conv = stylegan2(width=128, max_width=512).synthesis.convolutions[0].conv
+    channels = conv.weight.shape[1]
+    assert channels == 512
+    with torch.no_grad():  # every product positive: as large as a sum of the kernel can be
+        conv.weight.fill_(4.0)
+        conv.style.weight.zero_()
+        conv.style.bias.fill_(10.0)
+    x = torch.full((1, channels, 4, 4), 256.0)
+    expected = conv(x, torch.zeros(1, 8))
+    assert 256 * 10 * 4 * channels * 9 * conv.scale > torch.finfo(torch.float16).max
+    with torch.autocast("cpu", torch.float16):
+        y = conv(x.half(), torch.zeros(1, 8))
+    assert y.dtype == torch.float16
+    assert_close(y.float(), expected, rtol=2e-3, atol=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch.nn.functional import leaky_relu
 
 from gan.errors import GanError
 from gan.networks.interface import Discriminator, Generator, at_least, doublings, ladder
+from gan.networks.precision import run, split
 from gan.networks.resampling import double, halve
 
 _SLOPE = 0.2
@@ -37,6 +38,8 @@ class R3GANGenerator(Generator):
         expansion: how much wider the inside of a block is.
         group_size: channels of a group in the blocks' 3x3 convolutions; the paper: 16, 32 for
             ImageNet. A block that is narrower inside has one group.
+        low_precision: highest resolutions that follow `mixed_precision`; the others stay in fp32.
+            None: all of them. The paper: 3 of 4 at 32x32, 4 at 64x64 and 256x256.
         num_classes: 0 for an unconditional generator.
 
     Raises:
@@ -53,6 +56,7 @@ class R3GANGenerator(Generator):
         depth: int = 2,
         expansion: int = 2,
         group_size: int = 16,
+        low_precision: int | None = None,
         num_classes: int = 0,
     ) -> None:
         super().__init__(shape, z_dim, num_classes)
@@ -62,18 +66,25 @@ class R3GANGenerator(Generator):
         features = z_dim * (2 if num_classes else 1)
         self.linear = _scaled(nn.Linear(features, widths[0], bias=False))
         self.basis = nn.Parameter(torch.randn(widths[0], *base))
-        layers = _blocks(widths[0], depth, len(widths), expansion, group_size)
+        stages = [_blocks(widths[0], depth, len(widths), expansion, group_size)]
         for wide, narrow in pairwise(widths):
-            layers += [_resize(wide, narrow), _Double()]
-            layers += _blocks(narrow, depth, len(widths), expansion, group_size)
-        layers += [_scaled(nn.Conv2d(widths[-1], shape[0], 1, bias=False))]
-        self.layers = nn.Sequential(*layers)
+            stages += [[_resize(wide, narrow), _Double()]]
+            stages[-1] += _blocks(narrow, depth, len(widths), expansion, group_size)
+        stages[-1] += [_scaled(nn.Conv2d(widths[-1], shape[0], 1, bias=False))]
+        self.layers = nn.Sequential(*chain(*stages))
+        self.full = sum(map(len, stages[: split(len(stages), low_precision)]))
 
     def _images(self, z: Tensor, labels: Tensor | None) -> Tensor:
         if self.embedding is not None:
             z = torch.cat([z, self.embedding(labels)], 1)
-        images: Tensor = self.layers(self.basis * self.linear(z)[:, :, None, None])
+        x = run(self._begin, z, low=self.full == 0)
+        images: Tensor = run(self.layers[self.full :], x, low=True)
         return images
+
+    def _begin(self, z: Tensor) -> Tensor:
+        """From z through the resolutions that stay in fp32."""
+        x: Tensor = self.layers[: self.full](self.basis * self.linear(z)[:, :, None, None])
+        return x
 
 
 class R3GANDiscriminator(Discriminator):
@@ -87,6 +98,8 @@ class R3GANDiscriminator(Discriminator):
         expansion: how much wider the inside of a block is.
         group_size: channels of a group in the blocks' 3x3 convolutions.
         embedding: length of the embedding of the label.
+        low_precision: as for the generator; what halves the resolution, and the change of width
+            with it, belong to the higher one.
         num_classes: 0 for an unconditional discriminator.
 
     Raises:
@@ -103,18 +116,21 @@ class R3GANDiscriminator(Discriminator):
         expansion: int = 2,
         group_size: int = 16,
         embedding: int = 64,
+        low_precision: int | None = None,
         num_classes: int = 0,
     ) -> None:
         super().__init__(shape, num_classes)
         at_least(1, embedding=embedding)
         n, base = doublings(shape)
         widths = ladder(width, max_width, n + 1)[::-1]
-        layers: list[nn.Module] = [_scaled(nn.Conv2d(shape[0], widths[0], 1, bias=False))]
-        layers += _blocks(widths[0], depth, len(widths), expansion, group_size)
+        stages: list[list[nn.Module]] = [[_scaled(nn.Conv2d(shape[0], widths[0], 1, bias=False))]]
+        stages[0] += _blocks(widths[0], depth, len(widths), expansion, group_size)
         for narrow, wide in pairwise(widths):
-            layers += [_Halve(), _resize(narrow, wide)]
-            layers += _blocks(wide, depth, len(widths), expansion, group_size)
-        self.layers = nn.Sequential(*layers)
+            stages[-1] += [_Halve(), _resize(narrow, wide)]
+            stages += [_blocks(wide, depth, len(widths), expansion, group_size)]
+        self.layers = nn.Sequential(*chain(*stages))
+        full = split(len(stages), low_precision)
+        self.low = sum(map(len, stages[: len(stages) - full]))
         self.basis = nn.Parameter(torch.randn(widths[-1], *base) / math.sqrt(math.prod(base)))
         out = embedding if num_classes else 1
         self.linear = _scaled(nn.Linear(widths[-1], out, bias=False))
@@ -123,7 +139,12 @@ class R3GANDiscriminator(Discriminator):
             nn.init.normal_(self.embedding.weight, 0.0, embedding**-0.5)
 
     def _logits(self, x: Tensor, labels: Tensor | None) -> Tensor:
-        features: Tensor = self.linear((self.layers(x) * self.basis).sum((2, 3)))
+        x = run(self.layers[: self.low], x, low=True)
+        return run(self._end, x, labels, low=self.low == len(self.layers))
+
+    def _end(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        """Through the resolutions that stay in fp32 to logits."""
+        features: Tensor = self.linear((self.layers[self.low :](x) * self.basis).sum((2, 3)))
         if self.embedding is None:
             return features.squeeze(1)
         logits: Tensor = (features * self.embedding(labels)).sum(1)

@@ -13,14 +13,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu, linear, pad
+from torch.nn.functional import conv2d, conv_transpose2d, linear, pad
 
 from gan.errors import GanError
+from gan.networks.equalised import (
+    EqualisedConv,
+    EqualisedLinear,
+    activate,
+    check_clamp,
+    limit,
+    unit,
+)
 from gan.networks.interface import Discriminator, Generator, at_least, doublings, ladder
+from gan.networks.precision import run, split
 from gan.networks.resampling import blur, double, halve
 
 
@@ -41,6 +51,11 @@ class StyleGAN2Generator(Generator):
         mapping_layers: layers of the mapping network.
         style_mixing: how often an image of the training takes its finer resolutions from another
             style, a probability.
+        low_precision: highest resolutions that follow `mixed_precision`, never the lowest; the
+            others stay in fp32. None: all of them. The mapping network, the styles and the sum of
+            the images are always in fp32. arXiv:2006.06676: 4.
+        clamp: largest magnitude that leaves a convolution, so that fp16 does not overflow; None:
+            no limit. arXiv:2006.06676: 256, with low precision.
         num_classes: 0 for an unconditional generator.
 
     Attributes:
@@ -64,16 +79,19 @@ class StyleGAN2Generator(Generator):
         style_dim: int = 512,
         mapping_layers: int = 8,
         style_mixing: float = 0.9,
+        low_precision: int | None = None,
+        clamp: float | None = None,
         num_classes: int = 0,
     ) -> None:
         super().__init__(shape, z_dim, num_classes)
+        check_clamp(clamp)
         at_least(1, style_dim=style_dim, mapping_layers=mapping_layers)
         if not 0 <= style_mixing <= 1:
             raise GanError(f"style_mixing: {style_mixing:g} is no probability")
         self.style_mixing = style_mixing
         self.mapping = Mapping(z_dim, style_dim, mapping_layers, num_classes)
         widths = ladder(width, max_width, doublings(shape)[0] + 1)
-        self.synthesis = Synthesis(shape, widths, style_dim)
+        self.synthesis = Synthesis(shape, widths, style_dim, low_precision, clamp)
         self.register_buffer("average_style", torch.zeros(style_dim))
 
     def forward(
@@ -93,7 +111,7 @@ class StyleGAN2Generator(Generator):
             ValueError: inputs of another shape, or labels that do not fit `num_classes`.
         """
         self._check(z, labels)
-        w = self.mapping(z, labels)
+        w = run(self.mapping, z, labels, low=False)
         if self.training:
             self.average_style.lerp_(w.detach().mean(0).to(self.average_style), 0.002)
         if truncation != 1:
@@ -107,7 +125,7 @@ class StyleGAN2Generator(Generator):
     def _mixed(self, styles: Tensor, z: Tensor, labels: Tensor | None) -> Tensor:
         """Let some of the images take the styles from a random layer on from another z."""
         batch, layers, _ = styles.shape
-        other = self.mapping(z, labels).unsqueeze(1)
+        other = run(self.mapping, z, labels, low=False).unsqueeze(1)
         start = torch.randint(1, layers, (batch, 1), device=styles.device)
         mixes = torch.rand(batch, 1, device=styles.device) < self.style_mixing
         replaced = mixes & (torch.arange(layers, device=styles.device) >= start)
@@ -123,6 +141,9 @@ class StyleGAN2Discriminator(Discriminator):
         max_width: most channels of any feature map.
         group_size: consecutive images whose standard deviation the discriminator sees. Where the
             batch is no multiple of it, the largest divisor of the batch below it.
+        low_precision: as for the generator; a block belongs to the resolution that it halves, the
+            head to the lowest.
+        clamp: as for the generator.
         num_classes: 0 for an unconditional discriminator.
 
     Raises:
@@ -141,29 +162,36 @@ class StyleGAN2Discriminator(Discriminator):
         width: int = 64,
         max_width: int | None = 512,
         group_size: int = 4,
+        low_precision: int | None = None,
+        clamp: float | None = None,
         num_classes: int = 0,
     ) -> None:
         super().__init__(shape, num_classes)
+        check_clamp(clamp)
         at_least(1, group_size=group_size)
         n, base = doublings(shape)
         widths = ladder(width, max_width, n + 1)[::-1]
         last = widths[-1]
         self.layers = nn.Sequential(
-            _EqualisedConv(shape[0], widths[0], 1),
-            *[_DownBlock(narrow, wide) for narrow, wide in pairwise(widths)],
+            EqualisedConv(shape[0], widths[0], 1, clamp=clamp),
+            *[_DownBlock(narrow, wide, clamp) for narrow, wide in pairwise(widths)],
             _BatchDeviation(group_size),
-            _EqualisedConv(last + 1, last, 3),
+            EqualisedConv(last + 1, last, 3, clamp=clamp),
             nn.Flatten(),
-            _EqualisedLinear(last * base[0] * base[1], last, activate=True),
-            _EqualisedLinear(last, last if num_classes else 1),
+            EqualisedLinear(last * base[0] * base[1], last, activated=True),
+            EqualisedLinear(last, last if num_classes else 1),
         )
+        full = split(n + 1, low_precision, least=1)
+        # One layer from the pixels, a block for each resolution but the lowest, the head.
+        self.low = n + 2 - full if full else len(self.layers)
         self.embedding = nn.Embedding(num_classes, last) if num_classes else None
 
     def _logits(self, x: Tensor, labels: Tensor | None) -> Tensor:
-        features: Tensor = self.layers(x)
+        x = run(self.layers[: self.low], x, low=True)
+        features: Tensor = run(self.layers[self.low :], x, low=False)
         if self.embedding is None:
             return features.squeeze(1)
-        label = _unit(self.embedding(labels))
+        label = unit(self.embedding(labels))
         return (features * label).sum(1) / math.sqrt(features.shape[1])
 
 
@@ -176,14 +204,14 @@ class Mapping(nn.Module):
         features = z_dim + (style_dim if num_classes else 0)
         widths = [features] + [style_dim] * layers
         self.layers = nn.Sequential(
-            *[_EqualisedLinear(a, b, activate=True, rate=0.01) for a, b in pairwise(widths)]
+            *[EqualisedLinear(a, b, activated=True, rate=0.01) for a, b in pairwise(widths)]
         )
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """Shape (batch, z_dim) to (batch, style_dim)."""
-        x = _unit(z)
+        x = unit(z)
         if self.embedding is not None:
-            x = torch.cat([x, _unit(self.embedding(labels))], 1)
+            x = torch.cat([x, unit(self.embedding(labels))], 1)
         w: Tensor = self.layers(x)
         return w
 
@@ -195,28 +223,41 @@ class Synthesis(nn.Module):
         num_styles: how many layers each have a style of their own.
     """
 
-    def __init__(self, shape: Sequence[int], widths: Sequence[int], style_dim: int) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        widths: Sequence[int],
+        style_dim: int,
+        low_precision: int | None = None,
+        clamp: float | None = None,
+    ) -> None:
         super().__init__()
+        self.full = split(len(widths), low_precision, least=1)
         channels, height, width = shape
         n = len(widths) - 1
         sizes = [(height >> i, width >> i) for i in reversed(range(n + 1))]
         self.constant = nn.Parameter(torch.randn(widths[0], *sizes[0]))
-        self.convolutions = nn.ModuleList([_StyledConv(widths[0], widths[0], sizes[0], style_dim)])
+        styled = partial(_StyledConv, style_dim=style_dim, clamp=clamp)
+        self.convolutions = nn.ModuleList([styled(widths[0], widths[0], sizes[0])])
         for (a, b), size in zip(pairwise(widths), sizes[1:], strict=True):
-            self.convolutions.append(_StyledConv(a, b, size, style_dim, upsample=True))
-            self.convolutions.append(_StyledConv(b, b, size, style_dim))
-        self.to_pixels = nn.ModuleList(_ToPixels(each, channels, style_dim) for each in widths)
+            self.convolutions.append(styled(a, b, size, upsample=True))
+            self.convolutions.append(styled(b, b, size))
+        self.to_pixels = nn.ModuleList(
+            _ToPixels(each, channels, style_dim, clamp) for each in widths
+        )
         self.num_styles = 2 * n + 2
 
     def forward(self, styles: Tensor) -> Tensor:
         """Styles of shape (batch, num_styles, style_dim) to images of shape (batch, *shape)."""
         w = styles.unbind(1)
-        x = self.convolutions[0](self.constant.expand(styles.shape[0], -1, -1, -1), w[0])
-        images: Tensor = self.to_pixels[0](x, w[1])
+        x = self.constant.expand(styles.shape[0], -1, -1, -1)
+        x = run(self.convolutions[0], x, w[0], low=self.full == 0)
+        images: Tensor = run(self.to_pixels[0], x, w[1], low=self.full == 0).float()
         for i, to_pixels in enumerate(self.to_pixels[1:], start=1):
-            x = self.convolutions[2 * i - 1](x, w[2 * i - 1])
-            x = self.convolutions[2 * i](x, w[2 * i])
-            images = double(images, boxes=3) + to_pixels(x, w[2 * i + 1])
+            low = i >= self.full
+            x = run(self.convolutions[2 * i - 1], x, w[2 * i - 1], low=low)
+            x = run(self.convolutions[2 * i], x, w[2 * i], low=low)
+            images = double(images, boxes=3) + run(to_pixels, x, w[2 * i + 1], low=low)
         return images
 
 
@@ -224,9 +265,10 @@ class _ModulatedConv(nn.Module):
     """Convolution whose kernel a style scales, for each image and input channel.
 
     With `demodulate` each output channel is divided by the norm of its scaled kernel. Scaling
-    the input and the output does the same with one shared kernel.
+    the input and the output does the same with one shared kernel. The size of the style and of
+    the kernel then cancels, so they are first made small enough for fp16.
 
-    Reference: Karras et al., 2020, arXiv:1912.04958, eqs. 1 and 3.
+    Reference: Karras et al., 2020, arXiv:1912.04958, eqs. 1 and 3; arXiv:2006.06676 for fp16.
     """
 
     def __init__(
@@ -241,23 +283,34 @@ class _ModulatedConv(nn.Module):
     ) -> None:
         super().__init__()
         self.demodulate, self.upsample = demodulate, upsample
-        self.style = _EqualisedLinear(style_dim, channels, bias=1.0)
+        self.style = EqualisedLinear(style_dim, channels, bias=1.0)
         self.weight = nn.Parameter(torch.randn(out, channels, kernel, kernel))
         self.scale = 1 / math.sqrt(channels * kernel**2)
 
     def forward(self, x: Tensor, w: Tensor) -> Tensor:
-        style = self.style(w)
-        weight = self.weight * self.scale
-        x = x * style[:, :, None, None]
+        style, weight, demodulation = run(self._factors, w, low=False)
+        x = x * style[:, :, None, None].to(x.dtype)
         if self.upsample:
             x = conv_transpose2d(x, weight.transpose(0, 1), stride=2)  # 2 height + 1
             x = 4 * blur(pad(x, (1, 1, 1, 1)), 3)  # three quarters of its input are zeros
         else:
             x = conv2d(x, weight, padding=weight.shape[2] // 2)
-        if self.demodulate:
-            squares = linear(style.square(), weight.square().sum((2, 3)))  # (batch, out)
-            x = x * torch.rsqrt(squares + 1e-8)[:, :, None, None]
-        return x
+        return x if demodulation is None else x * demodulation[:, :, None, None].to(x.dtype)
+
+    def _factors(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What scales the input, shape (batch, channels), the kernel, what scales the output."""
+        style: Tensor = self.style(w)
+        if not self.demodulate:
+            return style, self.weight * self.scale, None
+        # Any number would do for both, so that no gradient has to pass through them.
+        style = style / _largest(style, (1,))
+        weight = self.weight * (self.scale / _largest(self.weight, (1, 2, 3)))
+        squares = linear(style.square(), weight.square().sum((2, 3)))  # (batch, out)
+        return style, weight, torch.rsqrt(squares + 1e-8)
+
+
+def _largest(x: Tensor, dim: tuple[int, ...]) -> Tensor:
+    return x.detach().abs().amax(dim, keepdim=True).clamp_min(1e-8)
 
 
 class _StyledConv(nn.Module):
@@ -266,9 +319,17 @@ class _StyledConv(nn.Module):
     noise: Tensor
 
     def __init__(
-        self, channels: int, out: int, size: tuple[int, int], style_dim: int, upsample: bool = False
+        self,
+        channels: int,
+        out: int,
+        size: tuple[int, int],
+        *,
+        style_dim: int,
+        clamp: float | None,
+        upsample: bool = False,
     ) -> None:
         super().__init__()
+        self.clamp = clamp
         self.conv = _ModulatedConv(channels, out, 3, style_dim, upsample=upsample)
         self.bias = nn.Parameter(torch.zeros(out, 1, 1))
         self.strength = nn.Parameter(torch.zeros(()))
@@ -276,31 +337,32 @@ class _StyledConv(nn.Module):
 
     def forward(self, x: Tensor, w: Tensor) -> Tensor:
         x = self.conv(x, w)
-        noise = torch.randn_like(x[:, :1]) if self.training else self.noise
-        return _activate(x + self.strength * noise + self.bias)
+        noise = torch.randn_like(x[:, :1]) if self.training else self.noise.to(x.dtype)
+        return activate(x + self.strength * noise + self.bias.to(x.dtype), self.clamp)
 
 
 class _ToPixels(nn.Module):
     """1x1 modulated convolution to the channels of the images."""
 
-    def __init__(self, channels: int, out: int, style_dim: int) -> None:
+    def __init__(self, channels: int, out: int, style_dim: int, clamp: float | None) -> None:
         super().__init__()
+        self.clamp = clamp
         self.conv = _ModulatedConv(channels, out, 1, style_dim, demodulate=False)
         self.bias = nn.Parameter(torch.zeros(out, 1, 1))
 
     def forward(self, x: Tensor, w: Tensor) -> Tensor:
-        images: Tensor = self.conv(x, w) + self.bias
-        return images
+        x = self.conv(x, w)
+        return limit(x + self.bias.to(x.dtype), self.clamp)
 
 
 class _DownBlock(nn.Module):
     """(3x3, blur, 3x3 at stride 2) beside (halve, 1x1), divided by sqrt(2)."""
 
-    def __init__(self, channels: int, out: int) -> None:
+    def __init__(self, channels: int, out: int, clamp: float | None) -> None:
         super().__init__()
-        self.conv1 = _EqualisedConv(channels, channels, 3)
-        self.conv2 = _EqualisedConv(channels, out, 3, downsample=True)
-        self.shortcut = _EqualisedConv(channels, out, 1, bias=False)
+        self.conv1 = EqualisedConv(channels, channels, 3, clamp=clamp)
+        self.conv2 = EqualisedConv(channels, out, 3, downsample=True, clamp=clamp)
+        self.shortcut = EqualisedConv(channels, out, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv2(self.conv1(x))
@@ -329,56 +391,3 @@ class _BatchDeviation(nn.Module):
         deviation = torch.sqrt(variance + 1e-8).mean((1, 2, 3))
         extra = deviation.unsqueeze(1).expand(-1, group).reshape(batch, 1, 1, 1)
         return torch.cat([x, extra.expand(-1, 1, *x.shape[2:]).to(x.dtype)], 1)
-
-
-class _EqualisedLinear(nn.Module):
-    """Linear layer with weights of standard deviation 1 / rate, scaled by rate / sqrt(fan in)."""
-
-    def __init__(
-        self,
-        channels: int,
-        out: int,
-        *,
-        bias: float = 0.0,
-        activate: bool = False,
-        rate: float = 1.0,
-    ) -> None:
-        super().__init__()
-        self.activate, self.rate = activate, rate
-        self.weight = nn.Parameter(torch.randn(out, channels) / rate)
-        self.bias = nn.Parameter(torch.full((out,), bias / rate))
-        self.scale = rate / math.sqrt(channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = linear(x, self.weight * self.scale, self.bias * self.rate)
-        return _activate(y) if self.activate else y
-
-
-class _EqualisedConv(nn.Module):
-    """Convolution with unit weights, scaled when used; with a bias also a leaky ReLU."""
-
-    def __init__(
-        self, channels: int, out: int, kernel: int, *, bias: bool = True, downsample: bool = False
-    ) -> None:
-        super().__init__()
-        self.downsample = downsample
-        self.weight = nn.Parameter(torch.randn(out, channels, kernel, kernel))
-        self.bias = nn.Parameter(torch.zeros(out)) if bias else None
-        self.scale = 1 / math.sqrt(channels * kernel**2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight * self.scale
-        if self.downsample:
-            y = conv2d(blur(pad(x, (2, 2, 2, 2)), 3), weight, self.bias, stride=2)
-        else:
-            y = conv2d(x, weight, self.bias, padding=weight.shape[2] // 2)
-        return y if self.bias is None else _activate(y)
-
-
-def _activate(x: Tensor) -> Tensor:
-    return leaky_relu(x, 0.2) * math.sqrt(2)
-
-
-def _unit(x: Tensor) -> Tensor:
-    """Scale each row to a mean square of 1."""
-    return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-8)
