@@ -95,15 +95,16 @@ _SNGAN = Preset(
 
 _R3GAN_SOURCE = (
     "R3GAN: Huang et al. 2024, arXiv 2501.05441, as published for 8 processes (with one: "
-    "--gradient_accumulation_steps 8), but bf16 in all layers"
+    "--gradient_accumulation_steps 8), but the penalties are taken in fp32"
 )
 
 
-def _r3gan(options: dict[str, Any], width: int) -> dict[str, Any]:
+def _r3gan(options: dict[str, Any], width: int, low_precision: int) -> dict[str, Any]:
     """The published settings that do not depend on the data."""
     network = {
         "family": "r3gan",
         "width": width,
+        "options": [f"low_precision={low_precision}"],
         "lr": "0.0002..0.00005,cosine,to=20M",
         "beta1": 0.0,
         "beta2": "0.9..0.99,cosine,to=20M",
@@ -122,22 +123,36 @@ def _r3gan(options: dict[str, Any], width: int) -> dict[str, Any]:
     return _merge(base, options)
 
 
-def _stylegan2(options: dict[str, Any], width: int, mapping_layers: int) -> dict[str, Any]:
+_STYLEGAN2_SOURCE = (
+    "Karras et al. 2020, arXiv 1912.04958 and 2006.06676, the {} of the latter, but in fp32 (as "
+    "published: --mixed_precision fp16; bf16 does too)"
+)
+
+
+def _stylegan2(
+    options: dict[str, Any], width: int, mapping_layers: int, group_size: int
+) -> dict[str, Any]:
     """The published settings that do not depend on the size.
 
     The paper takes each lazy penalty in an update of its own and makes lr and betas smaller for
     that; here it is a part of an ordinary update, so they stay as they are.
     """
     network = {"family": "stylegan2", "width": width, "lr": 0.0025, "beta1": 0.0, "beta2": 0.99}
+    precision = ["low_precision=4", "clamp=256"]
     base = {
         "data": "path/to/pictures",
         "loss": "non-saturating",
         "penalties": ["r1/16"],
+        "generator_penalties": ["path-length/4"],
         "augment": "ada",
         "horizontal_flip": True,
         "channels_last": True,
-        "generator": {**network, "z_dim": 512, "options": [f"mapping_layers={mapping_layers}"]},
-        "discriminator": network,
+        "generator": {
+            **network,
+            "z_dim": 512,
+            "options": [f"mapping_layers={mapping_layers}", *precision],
+        },
+        "discriminator": {**network, "options": [f"group_size={group_size}", *precision]},
     }
     return _merge(base, options)
 
@@ -216,6 +231,7 @@ PRESETS: dict[str, Preset] = {
                 "ema_half_life": "0..5000000,cosine,to=20M",
             },
             width=768,
+            low_precision=3,
         ),
     ),
     "r3gan-ffhq64": Preset(
@@ -232,6 +248,7 @@ PRESETS: dict[str, Preset] = {
                 "ema_half_life": "0..500000,cosine,to=20M",
             },
             width=384,
+            low_precision=4,
         ),
     ),
     "r3gan-ffhq256": Preset(
@@ -248,11 +265,12 @@ PRESETS: dict[str, Preset] = {
                 "ema_half_life": "0..500000,cosine,to=20M",
             },
             width=96,
+            low_precision=4,
         ),
     ),
     "stylegan2-64": Preset(
         "any images at 64x64 (--data), few ones too; one GPU, days",
-        "Karras et al. 2020, arXiv 1912.04958 and 2006.06676, the automatic settings of the latter",
+        _STYLEGAN2_SOURCE.format("automatic settings with x-flips"),
         _stylegan2(
             {
                 "resolution": "64",
@@ -260,15 +278,15 @@ PRESETS: dict[str, Preset] = {
                 "steps": 781_250,
                 "gamma": 0.0256,
                 "ema_half_life": 10_000,
-                "discriminator": {"options": ["group_size=4"]},
             },
             width=256,
             mapping_layers=2,
+            group_size=4,
         ),
     ),
     "stylegan2-256": Preset(
         "any images at 256x256 (--data), few ones too; 8 processes, a day and a half",
-        "Karras et al. 2020, arXiv 1912.04958 and 2006.06676, the settings for FFHQ of the latter",
+        _STYLEGAN2_SOURCE.format("settings for FFHQ"),
         _stylegan2(
             {
                 "resolution": "256",
@@ -276,11 +294,11 @@ PRESETS: dict[str, Preset] = {
                 "steps": 390_625,
                 "gamma": 1.0,
                 "ema_half_life": 20_000,
-                "discriminator": {"options": ["group_size=8"]},
-                "generator_penalties": ["path-length/4"],
+                "ema_rampup": None,
             },
             width=64,
             mapping_layers=8,
+            group_size=8,
         ),
     ),
     "few-shot": Preset(

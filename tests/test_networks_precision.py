@@ -59,6 +59,8 @@ def test_without_autocast_nothing_is_touched(low):
         assert run(lambda x: x, x, low=low) is x
         with autocast(enabled=False):
             assert run(lambda x: x, x, low=low) is x
+    x = torch.ones(2, device="meta")  # a device that has no autocast
+    assert run(lambda x: x, x, low=low) is x
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def run(layers: Callable[..., T], x: Tensor, *others: Tensor | None, low: bool) 
         What `layers` returns.
     """
     device = x.device.type
-    if not torch.is_autocast_enabled(device):
+    if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
         return layers(x, *others)
     if low:
         return layers(x.to(torch.get_autocast_dtype(device)), *others)
