@@ -8,6 +8,7 @@ respect to the images before augmentation need.
 
     diffaugment   colour, translation, cutout; Zhao et al., 2020, arXiv:2006.10738
     ada           flips, turns, scales and colours; Karras et al., 2020, arXiv:2006.06676
+    ada-full      and frequencies, noise and cutout, which that paper found to be of little use
     r3gan         ada with colours half as often, and cutout; Huang et al., 2024, arXiv:2501.05441
 
 The strength is the probability of each change: at 0 images pass untouched, at 1 all are changed.
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from gan.schedules import Schedule
+from gan.warp import equalized, fetch, warp
 
 if TYPE_CHECKING:
     from gan.chance import Chance
@@ -157,14 +159,15 @@ def diff_augment(images: Tensor, chance: Chance, strength: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The transforms of ADA: pixel-exact moves, general geometry, colours, and cutout.
+    """The transforms of ADA, in the paper's order.
 
-    Unlike the paper, points between pixels are interpolated linearly, without its wavelet filter,
-    and images that are not square make half turns only.
+    Where the paper turns images by quarters, those that are not square make half turns only.
 
     Attributes:
         geometry: multiplies the probability of flips, turns, translations and scales.
         colour: of brightness, contrast, inversion, hue and saturation.
+        filtering: of amplifying each of four bands of spatial frequency.
+        noise: of noise in every value.
         cutout: of a square of half the size, cut out.
 
     Reference: Karras et al., 2020, arXiv:2006.06676, appendix B.
@@ -172,6 +175,8 @@ class Pipeline:
 
     geometry: float = 1.0
     colour: float = 1.0
+    filtering: float = 0.0
+    noise: float = 0.0
     cutout: float = 0.0
 
     def __call__(self, images: Tensor, chance: Chance, strength: float) -> Tensor:
@@ -183,24 +188,30 @@ class Pipeline:
             strength: probability of each change, before the multipliers.
 
         Returns:
-            Same shape.
+            Same shape and type; half precision is computed in single.
         """
+        given, images = images.dtype, images.to(torch.promote_types(images.dtype, torch.float32))
         u = chance.uniform("augment", 24).to(images.dtype)
-        n = chance.normal("augment", 7).to(images.dtype)
+        n = chance.normal("augment size", 7).to(images.dtype)
         if self.geometry:
             pick = _Pick(strength * self.geometry)
-            images = _warp(images, *_geometry(images, u[:, :14], n[:, :4], pick))
+            images = warp(images, *_geometry(images, u[:, :14], n[:, :4], pick))
         if self.colour:
             images = _recolour(images, u[:, 14:21], n[:, 4:], _Pick(strength * self.colour))
+        if self.filtering:
+            images = _refilter(images, chance, _Pick(strength * self.filtering))
+        if self.noise:
+            images = _add_noise(images, chance, _Pick(strength * self.noise))
         if self.cutout:
             top, left, cut = u[:, 21:].unbind(1)
             images = _cut_out(images, top, left, cut < strength * self.cutout)
-        return images
+        return images.to(given)
 
 
 TRANSFORMS: dict[str, Transform] = {
     "diffaugment": diff_augment,
     "ada": Pipeline(),
+    "ada-full": Pipeline(filtering=1.0, noise=1.0, cutout=1.0),
     "r3gan": Pipeline(colour=0.5, cutout=1.0),
 }
 """The transforms by the name that the option `augment` takes."""
@@ -216,8 +227,8 @@ class _Pick:
         return torch.where(uniform < self.probability, changed, unchanged)
 
 
-def _geometry(images: Tensor, u: Tensor, n: Tensor, pick: _Pick) -> tuple[Tensor, Tensor]:
-    """Where each output pixel comes from: (batch, 2, 2) and (batch, 2), in pixels from the centre.
+def _geometry(images: Tensor, u: Tensor, n: Tensor, pick: _Pick) -> tuple[Tensor, Tensor, Tensor]:
+    """Where each output pixel comes from, as `warp` takes it.
 
     The moves in the paper's order, each around the centre: flip, turn, whole translation, scale,
     rotation, stretch, rotation, translation.
@@ -239,45 +250,10 @@ def _geometry(images: Tensor, u: Tensor, n: Tensor, pick: _Pick) -> tuple[Tensor
     one = torch.ones_like(mirror)
     exact = _diagonal(mirror, one) @ _quarter_turns(pick(turns, steps, 0.0))
     whole = pick(moves[:, None], ((2 * u[:, 12:14] - 1) * size / 8).round(), 0.0)
-    matrix = exact @ _diagonal(scale, scale) @ _rotation(first)
+    matrix = _diagonal(scale, scale) @ _rotation(first)
     matrix = matrix @ _diagonal(stretch, 1 / stretch) @ _rotation(second)
     drift = pick(drifts[:, None], n[:, 2:4] * size / 8, 0.0)
-    offset = exact @ whole.unsqueeze(2) + matrix @ drift.unsqueeze(2)
-    return matrix, offset.squeeze(2)
-
-
-def _warp(images: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:
-    """Fetch pixels by linear interpolation, mirrored at the borders.
-
-    By indexing, since torch's own grid_sample cannot be differentiated twice.
-    """
-    height, width = images.shape[2:]
-    y = torch.arange(height, dtype=matrix.dtype, device=matrix.device) - (height - 1) / 2
-    x = torch.arange(width, dtype=matrix.dtype, device=matrix.device) - (width - 1) / 2
-    points = torch.stack([x.expand(height, width), y[:, None].expand(height, width)]).flatten(1)
-    sources = matrix @ points + offset.unsqueeze(2)  # (batch, 2, height * width)
-    x0, x1, across = _neighbours(sources[:, 0], width)
-    y0, y1, down = _neighbours(sources[:, 1], height)
-    flat = images.flatten(2)
-
-    def at(rows: Tensor, columns: Tensor) -> Tensor:
-        index = (rows * width + columns).unsqueeze(1)
-        return flat.gather(2, index.expand(-1, flat.shape[1], -1))
-
-    upper = at(y0, x0) + across * (at(y0, x1) - at(y0, x0))
-    lower = at(y1, x0) + across * (at(y1, x1) - at(y1, x0))
-    return (upper + down * (lower - upper)).view_as(images)
-
-
-def _neighbours(positions: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The pixels before and after each position, and how far it is between them."""
-    last = size - 1
-    positions = positions + last / 2
-    if last:
-        positions = last - (positions.remainder(2 * last) - last).abs()
-    before = positions.floor().clamp(0, last)
-    share = (positions - before).unsqueeze(1)
-    return before.long(), (before + 1).clamp(max=last).long(), share
+    return exact, matrix, whole + (matrix @ drift.unsqueeze(2)).squeeze(2)
 
 
 def _recolour(images: Tensor, u: Tensor, n: Tensor, pick: _Pick) -> Tensor:
@@ -304,6 +280,24 @@ def _recolour(images: Tensor, u: Tensor, n: Tensor, pick: _Pick) -> Tensor:
     return torch.cat([pixels, rest], 1)
 
 
+def _refilter(images: Tensor, chance: Chance, pick: _Pick) -> Tensor:
+    """Amplify bands, each by 2^N in proportion to the others: the power of 1/f noise is kept."""
+    u = chance.uniform("augment filter", 4).to(images.dtype)
+    n = chance.normal("augment filter size", 4).to(images.dtype)
+    power = torch.tensor([10, 1, 1, 1], dtype=u.dtype, device=u.device) / 13
+    gains = 1 + torch.diag_embed(pick(u, torch.exp2(n), 1.0) - 1)  # a row for each amplified band
+    gains = gains / (power * gains.square()).sum(2, keepdim=True).sqrt()
+    some = _per_image((u < pick.probability).any(1))
+    return torch.where(some, equalized(images, gains.prod(1)), images)
+
+
+def _add_noise(images: Tensor, chance: Chance, pick: _Pick) -> Tensor:
+    """Normal noise of a standard deviation that is itself half a normal number's: 0.1 |N|."""
+    u = chance.uniform("augment noise").to(images.dtype)
+    n = chance.normal("augment noise size", 1 + images[0].numel()).to(images.dtype)
+    return images + _per_image(pick(u, 0.1 * n[:, 0].abs(), 0.0)) * n[:, 1:].view_as(images)
+
+
 def flip_and_shift(images: Tensor, chance: Chance) -> Tensor:
     """Mirror with probability one half and translate by up to an eighth, mirrored at the borders.
 
@@ -320,7 +314,7 @@ def flip_and_shift(images: Tensor, chance: Chance) -> Tensor:
     offset = torch.stack(
         [((2 * columns - 1) * width / 8).round(), ((2 * rows - 1) * height / 8).round()], 1
     )
-    return _warp(images, _diagonal(mirror, torch.ones_like(mirror)), offset)
+    return fetch(images, _diagonal(mirror, torch.ones_like(mirror)), offset)
 
 
 def shifted(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
@@ -346,14 +340,11 @@ def shifted(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
 
 
 def _cut_out(images: Tensor, top: Tensor, left: Tensor, chosen: Tensor) -> Tensor:
-    """Zero a rectangle of half the height and width around a uniform centre."""
+    """Zero the pixels in a rectangle of half the height and width around a uniform centre."""
     height, width = images.shape[2:]
-    y, x = (torch.arange(size, device=images.device) for size in (height, width))
-    rows = y - (top * height).floor()[:, None] + height // 4
-    columns = x - (left * width).floor()[:, None] + width // 4
-    inside_rows = (rows >= 0) & (rows < height // 2)
-    inside_columns = (columns >= 0) & (columns < width // 2)
-    cut = inside_rows[:, None, :, None] & inside_columns[:, None, None, :] & _per_image(chosen)
+    y, x = ((torch.arange(size).to(top) + 0.5) / size for size in (height, width))
+    rows, columns = (y - top[:, None]).abs() < 0.25, (x - left[:, None]).abs() < 0.25
+    cut = rows[:, None, :, None] & columns[:, None, None, :] & _per_image(chosen)
     return torch.where(cut, 0.0, images)
 
 

@@ -116,7 +116,7 @@ class Config(DataConfig):
     generator_penalties: tuple[Penalty, ...] = ()
     """Regularisers of the generator, likewise: path-length/4, feature-matching, ..."""
 
-    augment: Literal["none", "diffaugment", "ada", "r3gan"] = "none"
+    augment: Literal["none", "diffaugment", "ada", "r3gan", "ada-full"] = "none"
     """Change what the discriminator sees, real and generated alike, so that few images last."""
     augment_strength: Schedule | None = None
     """Probability of each change, 0 to 1; None: 1 for diffaugment, the controller for others."""

@@ -24,7 +24,7 @@ LAYERS = [
     {"config"},
     {"flags", "presets"},
     {"augment", "chance", "freeze", "losses", "networks", "optimizers", "penalties"}
-    | {"regularizers"},
+    | {"regularizers", "warp"},
     {"progress"},
     {"card", "checkpoint", "choice", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
     | {"portable", "power_ema", "sampling", "stopwatch", "text", "tracking"},
@@ -43,6 +43,7 @@ LAYERS = [
 LISTED = {
     *((name, "sampling") for name in ("export", "gallery", "metrics", "portable")),
     *(("export", name) for name in ("checkpoint", "hub")),
+    ("augment", "warp"),
     ("penalties", "regularizers"),
     ("regularizers", "augment"),
     ("power_ema", "checkpoint"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import typing
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from gan.augment import (
     shifted,
 )
 from gan.chance import Chance
+from gan.config import Config
 from gan.penalties import r1_penalty
 from gan.schedules import Schedule
 
@@ -58,6 +60,20 @@ def test_an_images_change_is_its_own_however_the_batch_is_cut(transform):
     parts = [transform(images[i : i + 8], chance(8, i), 0.7) for i in (0, 8, 16)]
     torch.testing.assert_close(torch.cat(parts), whole)
     assert not torch.equal(whole[:8], transform(images[:8], chance(8, 8), 0.7))
+
+
+def test_no_numbers_are_drawn_twice(transform):
+    # Normal numbers of the same role as uniform ones are made of the same bits.
+    roles = []
+
+    class Noting(Chance):
+        def _draw(self, draw, role, shape):
+            roles.append(role)
+            return super()._draw(draw, role, shape)
+
+    transform(torch.randn(2, 3, 8, 8), Noting(("augment",), 0, 2), 0.5)
+    assert roles
+    assert len(set(roles)) == len(roles)
 
 
 def test_gradients_are_exact_twice(transform):
@@ -113,7 +129,7 @@ def test_geometry_keeps_colours_and_colours_keep_places():
 
 def test_the_geometry_is_what_the_paper_draws():
     # A picture that is its own horizontal position: what comes out shows where it came from.
-    size, count = 64, 4000
+    size, count = 32, 2000
     ramp = (torch.arange(size) - (size - 1) / 2).expand(1, 1, size, size)
     images = ramp.expand(count, -1, -1, -1)
     out = Pipeline(colour=0.0)(images, chance(count), 1.0)
@@ -137,6 +153,61 @@ def test_a_strength_is_how_often_each_change_comes():
     assert share == pytest.approx(0.3, abs=0.03)
     left = (changed[(changed != images).flatten(1).any(1)] == 0).float().mean()
     assert 0.12 < left <= 0.26  # a quarter, less at the borders
+
+
+def test_filtering_keeps_the_power_of_natural_images():
+    # What is flat is amplified by the lowest band's gain, a checkerboard by the highest one's.
+    count, size = 4000, 8
+    flat = torch.ones(count, 1, size, size)
+    checkered = flat * (torch.arange(size)[:, None] + torch.arange(size)).remainder(2).mul(2).sub(1)
+    only = Pipeline(geometry=0.0, colour=0.0, filtering=1.0)
+    low, high = (
+        (only(images, chance(count), 0.05) / images).double().mean((1, 2, 3))
+        for images in (flat, checkered)
+    )  # squared gains, since both directions are filtered
+    changed = low != 1
+    assert changed.float().mean() == pytest.approx(1 - 0.95**4, abs=0.02)
+    lowest = (10 * low + 3 * high - 13).abs() < 1e-3  # the power of the bands is 10, 1, 1 and 1
+    highest = (12 * low + high - 13).abs() < 1e-3
+    between = (low - high).abs() < 1e-3
+    counts = torch.stack([x[changed].float().mean() for x in (lowest, highest, between)])
+    torch.testing.assert_close(counts, torch.tensor([0.24, 0.24, 0.47]), atol=0.05, rtol=0)
+    ratio = (low / high)[changed & lowest & ~between].log2() / 2
+    assert ratio.std() == pytest.approx(1, abs=0.15)  # amplified by 2^N
+
+
+def test_noise_has_a_deviation_of_its_own():
+    images = torch.randn(2000, 3, 8, 8, dtype=torch.float64)
+    noise = Pipeline(geometry=0.0, colour=0.0, noise=1.0)(images, chance(2000), 0.4) - images
+    deviations = noise.flatten(1).std(1)
+    noisy = deviations > 0
+    assert noisy.float().mean() == pytest.approx(0.4, abs=0.03)
+    assert deviations[noisy].square().mean().sqrt() == pytest.approx(0.1, abs=0.005)
+    assert deviations[noisy].mean() == pytest.approx(0.1 * math.sqrt(2 / math.pi), abs=0.005)
+    standard = noise[noisy] / deviations[noisy][:, None, None, None]
+    assert standard.mean((0,)).abs().max() < 0.15  # another number in each value
+
+
+def test_cutout_treats_both_directions_alike():
+    images = torch.ones(6000, 1, 6, 5)
+    kept = Pipeline(geometry=0.0, colour=0.0, cutout=1.0)(images, chance(6000), 1.0)[:, 0]
+    rows, columns = 1 - kept.amin(2).mean(0), 1 - kept.amin(1).mean(0)
+    for share in (rows, columns):
+        torch.testing.assert_close(share, share.flip(0), atol=0.03, rtol=0)
+        assert share.max() == pytest.approx(0.5, abs=0.03)
+
+
+def test_half_precision_is_computed_in_single():
+    images = torch.randn(8, 3, 32, 32).bfloat16()
+    changed = TRANSFORMS["ada-full"](images, chance(8), 1.0)
+    assert changed.dtype == torch.bfloat16
+    single = TRANSFORMS["ada-full"](images.float(), chance(8), 1.0)
+    assert torch.equal(changed, single.bfloat16())
+
+
+def test_the_options_name_every_transform():
+    names = typing.get_args(typing.get_type_hints(Config)["augment"])
+    assert set(names) == {"none", *TRANSFORMS}
 
 
 # --- the strength --------------------------------------------------------------------------------
