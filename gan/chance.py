@@ -105,9 +105,10 @@ class Chance:
     def _draw(self, draw: Callable[..., Tensor], role: str, shape: tuple[int, ...]) -> Tensor:
         size = max(1, _NUMBERS // max(1, math.prod(shape)))  # examples that one generator serves
         blocks = range(self.start // size, (self.stop - 1) // size + 1)
-        numbers = torch.cat(
-            [draw(size, *shape, generator=generator_for(*self.key, role, i)) for i in blocks]
-        )
+        # Drawn from the same bits, a normal and an even number would depend on each other.
+        key = (*self.key, role, draw.__name__)
+        drawn = [draw(size, *shape, generator=generator_for(*key, i)) for i in blocks]
+        numbers = torch.cat(drawn) if len(drawn) > 1 else drawn[0]
         begin = self.start - blocks.start * size
         mine = numbers[begin : begin + self.stop - self.start]
         return mine.to(self.device, non_blocking=True)

@@ -87,6 +87,16 @@ def test_neighbours_are_independent():
         assert abs((a * b).mean().item()) < limit
 
 
+def test_numbers_of_two_kinds_are_independent():
+    """A generator gives both from the same bits: whether and how much would go together."""
+    chances = [Chance((step,), 0, 64) for step in range(50)]
+    u = torch.cat([c.uniform("x", 32) for c in chances]).flatten() - 0.5
+    z = torch.cat([c.normal("x", 32) for c in chances]).flatten()
+    # Bits in common show in the size of a normal number, not in its sign.
+    for a, b in itertools.product((u, u.square() - 1 / 12), (z, z.square() - 1)):
+        assert abs((a * b).mean().item()) < 4 * (a.std() * b.std()).item() / math.sqrt(len(u))
+
+
 def test_fresh_chances_follow_the_global_seed_and_differ():
     torch.manual_seed(3)
     first, second = Chance.fresh(4), Chance.fresh(4)

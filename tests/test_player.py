@@ -375,6 +375,19 @@ def critic_gradient(precision, through_full_precision=True):
     return gradients
 
 
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_the_norm_of_a_gradient_is_measured_where_it_is_needed(clip_norm):
+    ends = []
+    for measure in (True, False):
+        acc, player = classifier(clip_norm=clip_norm)
+        with player.micro_batch(0):
+            acc.backward(player.model(torch.ones(2, 4)).square().sum())
+        norm = player.step(measure)
+        assert (norm is None) is (not measure and clip_norm is None)
+        ends.append(weights(player.raw))
+    assert torch.equal(*ends)
+
+
 def test_under_bf16_a_penalty_has_the_gradient_of_fp32():
     exact = critic_gradient("no")
     for mine, full in zip(critic_gradient("bf16"), exact, strict=True):

@@ -203,6 +203,17 @@ def test_a_lazy_penalty_is_due_every_kth_update_with_k_times_the_weight():
     assert due == [first, second, first]
 
 
+def test_gradients_are_measured_where_a_point_of_the_curves_is_due():
+    """At the first step too, so that there is something to show."""
+    run = points_run(log_every=3, steps=5)
+    measured = []
+    for _ in range(5):
+        scalars = train_step(run)
+        run.latest |= scalars
+        measured.append({"grad_norm/generator", "grad_norm/discriminator"} <= set(scalars))
+    assert measured == [True, False, True, False, True]
+
+
 # --- fewer forwards, the same step -----------------------------------------------------------
 
 
