@@ -34,9 +34,17 @@ TINY = {
         {"z_dim": 6, "width": 4, "max_width": 4, "group_size": 2},
         {"width": 4, "max_width": 4, "group_size": 2, "embedding": 6},
     ),
+    "r3gan+precision": (
+        {"z_dim": 6, "width": 4, "depth": 1, "low_precision": 1},
+        {"width": 4, "depth": 1, "low_precision": 1},
+    ),
     "stylegan2": (
         {"z_dim": 6, "width": 4, "style_dim": 8, "mapping_layers": 2},
         {"width": 4},
+    ),
+    "stylegan2+precision": (
+        {"z_dim": 6, "width": 4, "style_dim": 8, "low_precision": 1, "clamp": 256.0},
+        {"width": 4, "low_precision": 1, "clamp": 256.0},
     ),
 }
 SHAPES = [(1, 16, 16), (3, 8, 8), (3, 16, 24), (4, 32, 32), (1, 28, 28), (3, 12, 20)]
