@@ -113,7 +113,7 @@ class StyleGAN2Generator(Generator):
         self._check(z, labels)
         w = run(self.mapping, z, labels, low=False)
         if self.training:
-            self.average_style.lerp_(w.detach().mean(0).to(self.average_style), 0.002)
+            self.average_style.lerp_(w.detach().mean(0).to(self.average_style), 0.005)
         if truncation != 1:
             w = self.average_style + truncation * (w - self.average_style)
         styles = w.unsqueeze(1).expand(-1, self.synthesis.num_styles, -1)
