@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+
 from gan.config import Config
 from gan.data import open_data
 from gan.data.stream import EndlessBatches, Stream, data_loader
@@ -35,12 +37,13 @@ def measure(options: DataConfig, batch_size: int, rounds: int) -> dict[str, Any]
         Plain values by name; ratios above 1 mean that this toolkit is faster. What a source
         does not allow (there are no files to decode in an array) is None.
     """
-    opening = options.opening()
+    opening, memory = options.opening(), _memory()
     with _fresh_cache():
         first, data = _timed(lambda: open_data(options.data, **opening))
         again, data = _timed(lambda: open_data(options.data, **opening))
     size = tuple(data.shape[-2:])
     files = _files(Path(options.data))
+    _speed(_stream(data, batch_size), batch_size)
     rows: dict[str, Any] = {
         "source": options.data,
         "images": len(data),
@@ -48,6 +51,7 @@ def measure(options: DataConfig, batch_size: int, rounds: int) -> dict[str, Any]
         "cores": os.cpu_count(),
         "seconds until ready, first time": round(first, 3),
         "seconds until ready, again": round(again, 3),
+        "memory beyond the map of the images, MiB": round((_memory() - memory) / 2**20, 1),
         "preparation / bare Pillow loop": None,
         "stream / ImageFolder with 2 workers": None,
     }
@@ -67,6 +71,12 @@ def measure(options: DataConfig, batch_size: int, rounds: int) -> dict[str, Any]
     rows["DCGAN at 64x64, images per second"] = round(dcgan, 1)
     rows["stream / DCGAN at 64x64"] = round(stream / dcgan, 1)
     return rows
+
+
+def _memory() -> int:
+    """Bytes that this process holds for itself, without files that it maps."""
+    held = psutil.Process().memory_info()
+    return int(held.rss - getattr(held, "shared", 0))
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
