@@ -77,7 +77,7 @@ class NetworkConfig:
     clip_norm: float | None = None
     """Clip this network's gradient to that norm; None: only measure it."""
     options: tuple[Option, ...] = ()
-    """The family's other options, each NAME=VALUE: attention=16, group_size=8, flat=2, ..."""
+    """The family's other options, each NAME=VALUE: attention=16, low_precision=4, flat=2, ..."""
     optimizer_options: tuple[Option, ...] = ()
     """The optimizer's other options, each NAME=VALUE: eps=1e-8, momentum=0.9, ..."""
     module: str | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -69,7 +70,12 @@ def warp(images: Tensor, exact: Tensor, matrix: Tensor, offset: Tensor) -> Tenso
     """
     flipped = fetch(images, exact, torch.zeros_like(offset))
     height, width = images.shape[2:]
-    double = separable(flipped, _upsampling(height), _upsampling(width))
+    kind = images.dtype, images.device
+    up, down = (
+        [_ready(make, size, *kind) for size in (height, width)]
+        for make in (_upsampling, _downsampling)
+    )
+    double = separable(flipped, *up)
     x, y = (torch.arange(-_LEAD, 2 * s + _LEAD).to(matrix) for s in (width, height))
     # A sample m of a row lies at m + delay - (width - 1) half pixels from the centre.
     delay = _LEAD - sum(i * tap for i, tap in enumerate(SYM6)) / sum(SYM6)
@@ -79,7 +85,7 @@ def warp(images: Tensor, exact: Tensor, matrix: Tensor, offset: Tensor) -> Tenso
     columns, rows = (_grid(x, y) + moves).unbind(1)
     moved = _interpolate(double, columns, rows, torch.remainder)
     moved = moved.view(*images.shape[:2], len(y), len(x))
-    filtered = separable(moved, _downsampling(height), _downsampling(width))
+    filtered = separable(moved, *down)
     still = (matrix == one).flatten(1).all(1) & (offset == 0).all(1)
     return torch.where(still.view(-1, 1, 1, 1), flipped, filtered)
 
@@ -96,7 +102,9 @@ def equalized(images: Tensor, gains: Tensor) -> Tensor:
         Same shape; the images up to rounding where all gains are 1.
     """
     rows, columns = (
-        torch.einsum("bg,gij->bij", gains, _bands(size).to(gains)).unsqueeze(1)
+        torch.einsum(
+            "bg,gij->bij", gains, _ready(_bands, size, gains.dtype, gains.device)
+        ).unsqueeze(1)
         for size in images.shape[2:]
     )
     return separable(images, rows, columns)
@@ -152,6 +160,14 @@ def _mirror(index: Tensor, size: int) -> Tensor:
 def _matrix(columns: Tensor, taps: Tensor, size: int) -> Tensor:
     """Row by row, taps at their columns; those at the same column add up."""
     return taps.new_zeros(len(columns), size).scatter_add_(1, columns, taps.expand(columns.shape))
+
+
+@lru_cache(maxsize=64)
+def _ready(
+    make: Callable[[int], Tensor], size: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """A filter's matrix on the device, where it stays: a training asks for the same ones again."""
+    return make(size).to(device, dtype)
 
 
 def _upsampling(size: int) -> Tensor:
