@@ -17,7 +17,7 @@ def test_dcgan_is_the_papers_network_at_64():
     kernels = 16 * (100 * 512 + 512 * 256 + 256 * 128 + 128 * 64 + 64 * 3)
     assert count_parameters(generator) == kernels + 2 * (512 + 256 + 128 + 64) + 3
     kernels = 16 * (3 * 64 + 64 * 128 + 128 * 256 + 256 * 512 + 512)
-    assert count_parameters(discriminator) == kernels + 64 + 2 * (128 + 256 + 512)
+    assert count_parameters(discriminator) == kernels + 64 + 2 * (128 + 256 + 512) + 1
 
 
 def test_dcgan_starts_as_the_paper_says():
@@ -46,7 +46,7 @@ def test_the_networks_of_the_fashion_mnist_preset():
         "dcgan", (1, 28, 28), width=16, hidden=(256,), norm="none", num_classes=10
     )
     assert count_parameters(generator) == 429_409
-    assert count_parameters(discriminator) == 412_976
+    assert count_parameters(discriminator) == 412_977
     kinds = [type(layer).__name__ for layer in generator.layers]
     assert " ".join(kinds) == (
         "Linear BatchNorm1d ReLU Linear Unflatten BatchNorm2d ReLU "
@@ -77,9 +77,6 @@ def test_dcgan_norm_none_and_max_width():
     discriminator = build_discriminator("dcgan", (3, 32, 32), width=8, max_width=16, norm="none")
     for network in (generator, discriminator):
         assert not [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)]
-        layers = [layer for layer in network.modules() if hasattr(layer, "bias")]
-        assert [layer for layer in layers if layer.bias is None] == (
-            [] if network is generator else [discriminator.head.linear]
-        )
+        assert all(layer.bias is not None for layer in network.modules() if hasattr(layer, "bias"))
     widths = [layer.in_channels for layer in generator.layers if hasattr(layer, "in_channels")]
     assert widths == [16, 16, 8]

@@ -14,12 +14,15 @@ from torch.nn.utils.parametrizations import spectral_norm
 from toys import TOTAL, Squeezed, accelerator, points, points_run, prepared, weights, window
 
 from gan.chance import Chance
+from gan.config import Config
 from gan.errors import ConfigError
 from gan.freeze import frozen
 from gan.loop import train_step
 from gan.losses import LOSSES
 from gan.networks import build_discriminator
 from gan.penalties import PENALTIES, r1_penalty
+from gan.presets import preset_config
+from gan.run import build
 from gan.steps import MicroBatch, discriminator_step, generator_step
 
 CUTTABLE = [name for name in LOSSES if name != "relativistic-average"]
@@ -220,11 +223,10 @@ def test_gradients_are_measured_where_a_point_of_the_curves_is_due():
 @pytest.mark.parametrize(
     ("loss", "penalties", "forwards"),
     [
-        ("relativistic", (), 1),
+        ("relativistic", (), 2),
         ("relativistic", ("r1",), 2),
-        ("relativistic", ("r2", "r1"), 1),
+        ("relativistic", ("r2", "r1"), 2),
         ("relativistic", ("r1", "wgan-gp"), 3),
-        ("relativistic", ("wgan-gp",), 2),
         ("hinge", ("r2",), 2),
     ],
 )
@@ -245,6 +247,22 @@ def test_a_pure_discriminator_is_asked_less_often(loss, penalties, forwards, con
         ends.append(weights(run.generator.raw, run.discriminator.raw))
     assert counts == [forwards, 2 + len(penalties)]
     assert (ends[0] - ends[1]).abs().max() <= 1e-12
+
+
+def test_in_fp32_too_a_batch_may_be_cut():
+    """A bias that both kinds of image pull at equally hard gets no gradient, not a rounding error.
+
+    Of that Adam would make steps of its own: a forward for both kinds at once is 1e-3 off here.
+    """
+    base = preset_config("digits")
+    ends = []
+    for micro_batches in (1, 2):
+        cut = {"gradient_accumulation_steps": micro_batches, "batch_size": 64 // micro_batches}
+        run = build(Config.from_dict({**cut, "generator": {"norm": "none"}}, base))
+        for _ in range(10):
+            train_step(run)
+        ends.append(weights(run.generator.raw, run.discriminator.raw))
+    assert (ends[0] - ends[1]).abs().max() <= 1e-5
 
 
 def test_networks_with_a_memory_do_not_call_themselves_pure():
@@ -279,8 +297,9 @@ def test_reused_fakes_serve_both_networks(float64):
     train_step(run)
     assert len(calls) == 1
     assert run.generator.raw.layers[1].num_batches_tracked == statistics + 1
-    both, fake_again, real_again = shown
-    assert torch.equal(both, torch.cat([real_again, fake_again]))
+    real, fake, fake_again, real_again = shown
+    assert torch.equal(fake, fake_again)
+    assert torch.equal(real, real_again)
     assert fake_again.requires_grad
     assert not torch.equal(weights(generator), weights(run.generator.raw))
     assert not torch.equal(weights(discriminator), weights(run.discriminator.raw))

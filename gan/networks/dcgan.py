@@ -121,7 +121,7 @@ class DCGANDiscriminator(Discriminator):
         flat = widths[-1] * base[0] * base[1]
         layers += [nn.Flatten(), *fully_connected(flat, hidden, partial(nn.LeakyReLU, 0.2))]
         self.features = nn.Sequential(*layers)
-        self.head = ProjectionHead((flat, *hidden)[-1], num_classes, bias=False)
+        self.head = ProjectionHead((flat, *hidden)[-1], num_classes)
         _initialise(self, init, hidden)
         if norm == "spectral":
             spectrally_normalise(self)

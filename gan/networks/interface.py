@@ -118,15 +118,12 @@ class Discriminator(nn.Module):
 class ProjectionHead(nn.Module):
     """Features to logits: a linear layer, plus, with classes, <embedding of the label, features>.
 
-    `bias=False` where real and fake images share a forward: a loss of their difference has no
-    gradient in a last bias but for rounding, and Adam makes whole steps of that.
-
     Reference: Miyato and Koyama, 2018, arXiv:1802.05637, eq. 3.
     """
 
-    def __init__(self, features: int, num_classes: int, *, bias: bool = True) -> None:
+    def __init__(self, features: int, num_classes: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(features, 1, bias=bias)
+        self.linear = nn.Linear(features, 1)
         self.embedding = nn.Embedding(num_classes, features) if num_classes else None
         if self.embedding is not None:
             nn.init.normal_(self.embedding.weight, 0.0, 0.02)

@@ -95,7 +95,7 @@ class MLPDiscriminator(Discriminator):
         flat = math.prod(shape)
         layers = fully_connected(flat, hidden, partial(nn.LeakyReLU, 0.2))
         self.features = nn.Sequential(nn.Flatten(), *layers)
-        self.head = ProjectionHead((flat, *hidden)[-1], num_classes, bias=False)
+        self.head = ProjectionHead((flat, *hidden)[-1], num_classes)
         if one_of("norm", norm, ("none", "spectral")) == "spectral":
             spectrally_normalise(self)
 
