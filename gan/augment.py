@@ -152,8 +152,10 @@ def diff_augment(images: Tensor, chance: Chance, strength: float) -> Tensor:
     images = torch.cat([colours, rest], 1)
 
     height, width = images.shape[2:]
-    down = pick(moved, ((2 * rows - 1) * height / 8).round(), 0.0)
-    right = pick(moved, ((2 * columns - 1) * width / 8).round(), 0.0)
+    down, right = (
+        pick(moved, ((2 * most + 1) * uniform).floor() - most, 0.0)  # each as often as another
+        for most, uniform in ((round(height / 8), rows), (round(width / 8), columns))
+    )
     return _cut_out(shifted(images, down, right), top, left, cut < strength)
 
 

@@ -45,15 +45,18 @@ class Machine:
     Attributes:
         accelerator: whether there is a GPU or the like.
         cores: of the processor.
+        processes: that share a step.
     """
 
     accelerator: bool
     cores: int
+    processes: int = 1
 
     @classmethod
     def here(cls) -> Machine:
         """This one."""
-        return cls(torch.accelerator.is_available(), os.cpu_count() or 1)
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        return cls(torch.accelerator.is_available(), os.cpu_count() or 1, processes)
 
 
 class Choice(NamedTuple):
@@ -63,13 +66,16 @@ class Choice(NamedTuple):
     reasons: list[str]
 
 
-def choose(data: Data, asked: Config, machine: Machine | None = None) -> Choice:
+def choose(
+    data: Data, asked: Config, machine: Machine | None = None, batch_size: int | None = None
+) -> Choice:
     """Choose options for images that no preset was named for.
 
     Args:
         data: opened with the options asked for.
         asked: its data options are kept, and a resolution that was asked for is not changed.
         machine: what will train; None: this one.
+        batch_size: that was asked for; None: that of `asked` where it is not the default.
 
     Returns:
         Options in full, whose `preset` is the nearest one, and why.
@@ -90,7 +96,9 @@ def choose(data: Data, asked: Config, machine: Machine | None = None) -> Choice:
         reasons += [why_size] if why_size else []
         side = int(size.partition("x")[0]), int(size.partition("x")[2] or size)
         options |= _few(count, config, reasons)
-    batch = config.batch_size if asked.batch_size == Config().batch_size else asked.batch_size
+    if batch_size is None and asked.batch_size != Config().batch_size:
+        batch_size = asked.batch_size
+    batch = config.batch_size if batch_size is None else batch_size
     batch = min(batch, count) if count > 1 else batch  # one image repeats
     options |= {"batch_size": batch, "conditional": _classes_help(data)}
     if data.num_classes:
@@ -99,7 +107,7 @@ def choose(data: Data, asked: Config, machine: Machine | None = None) -> Choice:
         flag = "--no_conditional" if options["conditional"] else "--conditional"
         reasons.append(f"labels: {words}, {told} the networks ({flag})")
     if len(shape) == 3 and name == "few-shot":
-        batch *= asked.gradient_accumulation_steps
+        batch *= asked.gradient_accumulation_steps * machine.processes
         gamma = suggest_gamma(side, batch)
         options["gamma"] = f"{gamma:g}..{gamma / 10:g},cosine"
         reasons.append(

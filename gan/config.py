@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -204,6 +204,7 @@ class Config(DataConfig):
         Raises:
             ConfigError: unknown fields and wrong types, all at once.
         """
+        base = (base or cls()).with_networks_of(values)
         problems: list[str] = []
         version = values.get("version", VERSION)
         if isinstance(version, int) and version > VERSION:
@@ -211,10 +212,29 @@ class Config(DataConfig):
                 f"version: {version} is newer than this installation, which reads up to {VERSION}; "
                 "upgrade gan-toolkit"
             )
-        config: Config = serial.overlay(base or cls(), values, problems)
+        config: Config = serial.overlay(base, values, problems)
         if problems:
             raise ConfigError(problems)
         return config
+
+    def with_networks_of(self, values: Mapping[str, Any]) -> Config:
+        """Make room for other networks: what was asked of the former is not asked of them.
+
+        Args:
+            values: nested mapping, as for `from_dict`.
+
+        Returns:
+            Itself, without the options of a network whose `family` or `module` will be another.
+        """
+        changed: dict[str, Any] = {}
+        for role in ("generator", "discriminator"):
+            network, asked = getattr(self, role), values.get(role)
+            if isinstance(asked, Mapping) and any(
+                name in asked and asked[name] != getattr(network, name)
+                for name in ("family", "module")
+            ):
+                changed[role] = network.without_options()
+        return replace(self, **changed)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values, ready for YAML or JSON."""
@@ -335,12 +355,16 @@ def _problems(config: Config) -> Iterator[str]:
         for penalty in penalties:
             if penalty.name not in allowed:
                 yield f"{field_name}: {penalty.name!r} is not one of {', '.join(allowed)}"
+            if penalty.weight is not None and min(penalty.weight.values) < 0:
+                yield f"{field_name}: the weight of {penalty} goes below 0"
         names = [penalty.name for penalty in penalties]
         if len(set(names)) < len(names):
             yield f"{field_name}: {' '.join(map(str, penalties))} names one of them twice"
     yield from _augment_problems(config)
     if any(not 0 < width < 0.28 for width in config.ema_widths):
         yield f"ema_widths: {' '.join(map(str, config.ema_widths))} are not all in (0, 0.28)"
+    if len(set(config.ema_widths)) < len(config.ema_widths):
+        yield f"ema_widths: {' '.join(map(str, config.ema_widths))} names one of them twice"
     yield from network_problems("generator", config.generator)
     yield from network_problems("discriminator", config.discriminator)
 

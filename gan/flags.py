@@ -6,7 +6,8 @@ import contextlib
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -209,6 +210,10 @@ def parse(kind: type[Flags], words: Sequence[str], prog: str, default: Flags) ->
         found = list(problems(words, flags_of(kind), command))
         if found:
             raise ConfigError(found)
+    options = getattr(default, "options", None)
+    if isinstance(options, Config):
+        room = options.with_networks_of(_networks(words))
+        default = replace(default, options=room)  # type: ignore[type-var]
     registry = tyro.constructors.ConstructorRegistry()
     for written in (Schedule, Penalty, Option):
         registry.primitive_rule(_rule(written))
@@ -229,6 +234,16 @@ def parse(kind: type[Flags], words: Sequence[str], prog: str, default: Flags) ->
         # What only tyro finds comes in a box.
         text = " ".join(re.sub(r"[^\w\s!-~]", " ", said.getvalue()).split())
         raise ConfigError(text.partition(" For full helptext")[0]) from None
+
+
+def _networks(words: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Which networks are asked for: {role: {family or module: name}}."""
+    asked: dict[str, dict[str, str]] = {}
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if match := re.fullmatch(r"--(generator|discriminator)\.(family|module)(?:=(.*))?", word):
+            role, name, value = match.groups()
+            asked.setdefault(role, {})[name] = following if value is None else value
+    return asked
 
 
 def _rule(written: Any) -> Any:

@@ -141,7 +141,8 @@ def judged(run: Run, images: Tensor, labels: Tensor) -> dict[str, float]:
         labels: int64, shape (n,).
 
     Returns:
-        `logits/held_out`, their mean, and `accuracy/held_out`. Where the real images of the
+        `logits/held_out`, their mean, and `accuracy/held_out`, against the mean logit of the newest
+        fakes where the loss is not anchored. Where the real images of the
         training do much better, the discriminator knows them by heart.
     """
     network, device = run.discriminator.raw, run.accelerator.device
@@ -154,7 +155,8 @@ def judged(run: Run, images: Tensor, labels: Tensor) -> dict[str, float]:
     finally:
         for module, mode in modes:
             module.training = mode
-    right = (logits > 0).float().mean()
+    zero = 0.0 if run.loss.anchored else run.latest["logits/fake"].item()
+    right = (logits > zero).float().mean()
     return {"logits/held_out": logits.mean().item(), "accuracy/held_out": right.item()}
 
 

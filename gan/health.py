@@ -89,9 +89,11 @@ class Health:
                 f"room, {what}; try --gamma {gamma / 10:g}{rule}"
             )
         if self._light >= self.PATIENCE:
+            # With which they would be a hundredth of the loss.
+            useful = float(f"{gamma * min(0.01 / max(share, 1e-12), 1e6):.0e}")
             self._say(
-                f"gamma {gamma:g} is too small: the penalties are {share:.2%} of the "
-                f"discriminator's loss and do nothing; try --gamma {10 * gamma:g}{rule}"
+                f"gamma {gamma:g} is too small: the penalties are {share:.1g} of the "
+                f"discriminator's loss and do nothing; try --gamma {useful:g}{rule}"
             )
 
     def after_updates(self, name: str, updates: int, skipped: int) -> None:

@@ -38,6 +38,8 @@ class AdversarialLoss:
         discriminator: takes `(real_logits, fake_logits)`, each of shape (batch,); gives a scalar.
         generator: likewise; unless `relativistic` it ignores `real_logits`, which may be None.
         relativistic: the generator's loss compares fakes with reals, so it needs `real_logits`.
+        anchored: whether the sign of a logit says real or fake. Where only differences of logits
+            count, it is that of the difference from the other kind.
         at_chance: the discriminator's loss when it gives every image the same logit, the best one:
             where its curve sits when it has nothing to say. None: unknown.
     """
@@ -45,7 +47,26 @@ class AdversarialLoss:
     discriminator: Loss
     generator: Loss
     relativistic: bool = False
+    anchored: bool = True
     at_chance: float | None = None
+
+
+def signs(loss: AdversarialLoss, real_logits: Tensor, fake_logits: Tensor) -> tuple[Tensor, Tensor]:
+    """What the discriminator takes each image for: 1 real, -1 fake.
+
+    Args:
+        loss: the one that it is trained with.
+        real_logits: shape (batch,).
+        fake_logits: shape (batch,).
+
+    Returns:
+        Of the real and of the fake images, shape (batch,) each. Where the loss is not anchored
+        these are opposite: which of the two images of a pair it takes for the real one.
+    """
+    if loss.anchored:
+        return real_logits.sign(), fake_logits.sign()
+    sign = (real_logits - fake_logits).sign()
+    return sign, -sign
 
 
 def _batch_mean(formula: Callable[..., Tensor]) -> Loss:
@@ -225,14 +246,21 @@ LOSSES: dict[str, AdversarialLoss] = {
     "least-squares": AdversarialLoss(
         least_squares_discriminator, least_squares_generator, at_chance=0.25
     ),
-    "wasserstein": AdversarialLoss(wasserstein_discriminator, wasserstein_generator, at_chance=0.0),
+    "wasserstein": AdversarialLoss(
+        wasserstein_discriminator, wasserstein_generator, anchored=False, at_chance=0.0
+    ),
     "relativistic": AdversarialLoss(
-        relativistic_discriminator, relativistic_generator, relativistic=True, at_chance=_LN2
+        relativistic_discriminator,
+        relativistic_generator,
+        relativistic=True,
+        anchored=False,
+        at_chance=_LN2,
     ),
     "relativistic-average": AdversarialLoss(
         relativistic_average_discriminator,
         relativistic_average_generator,
         relativistic=True,
+        anchored=False,
         at_chance=2 * _LN2,
     ),
 }

@@ -6,12 +6,14 @@ import difflib
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from gan.schedules import Schedule
 
 FAMILY_NAMES = ("dcgan", "mlp", "resnet", "r3gan", "stylegan2")
 """The families of networks; gan.networks holds one row for each."""
+Network = TypeVar("Network", bound="NetworkConfig")
 OWN_FLAGS = ("width", "max_width", "depth", "hidden", "norm")
 """Options that several families have, so each is a field."""
 
@@ -82,6 +84,11 @@ class NetworkConfig:
     """The optimizer's other options, each NAME=VALUE: eps=1e-8, momentum=0.9, ..."""
     module: str | None = None
     """A network of your own instead of a family, PACKAGE:CLASS."""
+
+    def without_options(self: Network) -> Network:
+        """The same without what only some networks take."""
+        nothing: dict[str, Any] = dict.fromkeys(OWN_FLAGS)
+        return replace(self, **nothing, options=())
 
     @property
     def architecture(self) -> str:

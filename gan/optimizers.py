@@ -47,6 +47,12 @@ def optimizer_class(name: str, field: str = "optimizer") -> type[torch.optim.Opt
         and value is not torch.optim.Optimizer
         and key not in _UNUSABLE
     }
+    for unusable in _UNUSABLE:
+        if name.lower() == unusable.lower():
+            raise ConfigError(
+                f"{field}: {unusable} cannot be used here: LBFGS evaluates the loss by itself, and "
+                f"SparseAdam wants sparse gradients; use one of {', '.join(classes)}"
+            )
     by_lower = {key.lower(): value for key, value in classes.items()}
     if name.lower() not in by_lower:
         near = difflib.get_close_matches(name.lower(), by_lower, n=1)
@@ -117,7 +123,7 @@ def build_optimizer(
         options[option] = _option(f"{field}_options: {option}", text, accepted[option].default)
     if (
         "fused" in accepted
-        and "fused" not in options
+        and not {"fused", "foreach"} & set(options)
         and {p.device.type for p in parameters} <= {"cpu", "cuda"}
     ):
         options["fused"] = True

@@ -49,6 +49,7 @@ class Scores:
         inputs: what it was called with: (z,) or (z, labels).
         critics: the one of the "real" and the one of the "fake" images, where they are augmented
             each in their own way.
+        exact: whether the logits came from the critic, or from a forward in lower precision.
         gradients: of the logits with respect to the "real" or "fake" images, as far as the
             forward that gave the logits gave them too; shape (batch, numbers of an image).
     """
@@ -63,6 +64,7 @@ class Scores:
     inputs: tuple[Tensor, ...] = ()
     critics: Mapping[str, Critic] = field(default_factory=dict)
     gradients: Mapping[str, Tensor] = field(default_factory=dict)
+    exact: bool = True
 
     def gradient(self, at: str) -> Tensor:
         """Gradient of each image's logit with respect to that image, differentiable.

@@ -229,7 +229,7 @@ def consistency(scores: Scores) -> Tensor:
         Shape (batch,), differentiable.
     """
     assert scores.real_logits is not None
-    return _consistency(scores, scores.real, scores.real_logits)
+    return _consistency(scores, "real", scores.real, scores.real_logits)
 
 
 def balanced_consistency(scores: Scores) -> Tensor:
@@ -243,17 +243,20 @@ def balanced_consistency(scores: Scores) -> Tensor:
 
     Reference: Zhao et al., 2020, arXiv:2002.04724, algorithm 1, with equal weights.
     """
-    return consistency(scores) + _consistency(scores, scores.fake.detach(), scores.fake_logits)
+    fake = scores.fake.detach()
+    return consistency(scores) + _consistency(scores, "fake", fake, scores.fake_logits)
 
 
-def _consistency(scores: Scores, images: Tensor, logits: Tensor) -> Tensor:
+def _consistency(scores: Scores, kind: str, images: Tensor, logits: Tensor) -> Tensor:
     if images.ndim != 4:
         raise GanError(
             "penalties: consistency compares images with moved ones, but these are points of "
             f"shape {tuple(images.shape[1:])}; use another penalty"
         )
     changed = flip_and_shift(images, scores.chance.child("consistency"))
-    return consistency_penalty(scores.critic, images, logits, changed)
+    critic = scores.critics.get(kind, scores.critic)  # augments both in the same way
+    logits = logits if scores.exact else critic(images)
+    return consistency_penalty(critic, images, logits, changed)
 
 
 def feature_matching(scores: Scores) -> Tensor:

@@ -66,7 +66,8 @@ class Reporter:
             labels[: min(run.config.batch_size, 64)],
         )
         size, batch = run.data.shape[1:], run.images_per_update
-        self._health = Health(real, suggest_gamma(size, batch) if size else None)
+        fits = bool(size) and all(32 <= side <= 256 for side in size)
+        self._health = Health(real, suggest_gamma(size, batch) if fits else None)
         self._held_out: tuple[torch.Tensor, torch.Tensor] | None = None
         if self._main:
             mark_as_running(self._folder)

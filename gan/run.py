@@ -301,9 +301,11 @@ def _resolve(config: Config, data: ImageData, accelerator: Accelerator) -> Confi
             problems.append(f"batch_size: {batch}; use a smaller batch_size")
         else:
             _log.warning("batch_size: %s, so images repeat within a batch", batch)
+    moving = [each.name for each in config.penalties if "consistency" in each.name]
     for name, asked in (
         ("horizontal_flip", config.horizontal_flip),
         ("augment", config.augment != "none"),
+        (f"penalties: {' '.join(moving)} moves images", bool(moving)),
     ):
         if asked and len(data.shape) != 3:
             problems.append(f"{name}: {config.data} is no set of images")

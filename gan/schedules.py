@@ -66,6 +66,9 @@ class Schedule:
         """Refuse what no computation survives."""
         if not all(map(math.isfinite, self.values)):
             raise ValueError(f"{self} is not finite")
+        same_unit = self.begin.endswith("%") == self.finish.endswith("%")
+        if same_unit and span(self.begin, 1e9) > span(self.finish, 1e9):
+            raise ValueError(f"{self} ends before it begins")
 
     @classmethod
     def parse(cls, text: str | float | Schedule) -> Schedule:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gan.chance import Chance
 from gan.errors import ConfigError
-from gan.losses import AdversarialLoss
+from gan.losses import AdversarialLoss, signs
 from gan.penalties import GradientNorm, Scores, logits_and_gradients
 from gan.player import Player
 
@@ -118,9 +118,10 @@ def discriminator_step(
             objective, terms = _penalised(adversarial, penalties, scores)
             accelerator.backward(objective)
         report = {"loss/discriminator": adversarial.detach()}
-        for name, value in zip(("real", "fake"), logits, strict=True):
-            report[f"logits/{name}"] = value.detach().mean()
-            report[f"sign/{name}"] = value.detach().sign().mean()
+        seen = [each.detach() for each in logits]
+        for name, value, sign in zip(("real", "fake"), seen, signs(loss, *seen), strict=True):
+            report[f"logits/{name}"] = value.mean()
+            report[f"sign/{name}"] = sign.mean()
         reports.append(report | terms)
     return _mean(reports) | _update(discriminator, measure)
 
@@ -257,6 +258,7 @@ def _scores(
         inputs=batch.inputs,
         critics={kind: partial(critic, kind=kind) for kind in ("real", "fake")},
         gradients=gradients,
+        exact=discriminator.twice_differentiable,
     )
 
 

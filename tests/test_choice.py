@@ -121,3 +121,13 @@ def test_the_command_line_says_what_it_chose_and_writes_it_down(
     config = Config.load(tmp_path / "digits-001" / "config.yaml")
     assert (config.preset, config.data, config.steps) == ("digits", "fake:40", 1)
     assert (config.batch_size, config.conditional, config.generator.hidden) == (40, False, (8,))
+
+
+def test_gamma_counts_the_images_of_all_processes_and_a_batch_that_is_the_default_too() -> None:
+    data, asked = Some((3, 64, 64), 300), Config(data="somewhere")
+    one = choose(data, asked, LAPTOP).config
+    two = choose(data, asked, Machine(accelerator=False, cores=2, processes=2)).config
+    assert two.batch_size == one.batch_size == 32
+    assert two.gamma.start == suggest_gamma((64, 64), 64)
+    large = choose(data, asked, LAPTOP, batch_size=64).config
+    assert (large.batch_size, large.gamma) == (64, two.gamma)

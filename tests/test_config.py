@@ -10,6 +10,7 @@ from gan.config import VERSION, Config, Penalty
 from gan.data import open_data
 from gan.data_config import DataConfig
 from gan.errors import ConfigError
+from gan.flags import Train, parse
 from gan.presets import PRESETS, preset_config
 from gan.schedules import Schedule
 
@@ -171,3 +172,33 @@ def test_opening_is_exactly_what_open_data_takes() -> None:
     assert (options["background"], options["fit"]) == ((1, 2, 3), "pad")
     with pytest.raises(ConfigError, match=r"^resolution: '8by8' is no size in pixels; write 64 or"):
         DataConfig(resolution="8by8").opening()
+
+
+def test_another_network_is_not_built_with_the_options_of_the_former() -> None:
+    base = preset_config("fashion-mnist")
+    assert (base.generator.width, base.generator.hidden) == (32, (256,))
+    own = Config.from_dict({"generator": {"module": "own:G"}}, base).generator
+    assert (own.width, own.hidden, own.norm, own.options) == (None, None, None, ())
+    assert (own.lr, own.z_dim) == (base.generator.lr, base.generator.z_dim)
+    other = {"discriminator": {"family": "mlp", "hidden": [8]}}
+    config = Config.from_dict(other, base)
+    assert (config.discriminator.width, config.discriminator.hidden) == (None, (8,))
+    assert config.generator == base.generator
+    assert Config.from_dict({"discriminator": {"family": "dcgan"}}, base) == base
+
+
+def test_on_the_command_line_too() -> None:
+    words = ["--generator.module=own:G", "--discriminator.family", "mlp"]
+    base = Train(preset_config("fashion-mnist"))
+    options = parse(Train, [*words, "--discriminator.hidden", "8"], "gan train", base).options
+    assert (options.generator.module, options.generator.width) == ("own:G", None)
+    assert (options.discriminator.width, options.discriminator.hidden) == (None, (8,))
+
+
+def test_weights_below_zero_and_widths_that_are_there_twice() -> None:
+    with pytest.raises(ConfigError) as error:
+        Config.from_dict({"penalties": ["r1=1..-1"], "ema_widths": [0.05, 0.1, 0.05]}).check()
+    assert error.value.problems == [
+        "penalties: the weight of r1=1..-1 goes below 0",
+        "ema_widths: 0.05 0.1 0.05 names one of them twice",
+    ]

@@ -88,7 +88,7 @@ def penalised(share: float, distance: float = 1.0) -> dict[str, float]:
     [
         (penalised(0.6), "gamma 2 is too large: .*, they are 60% of it; try --gamma 0.2 "),
         (penalised(0.01, 1e-3), "gamma 2 is too large: .* same of real and fake; try --gamma 0.2 "),
-        (penalised(1e-6), "gamma 2 is too small: the penalties are 0.00% .* --gamma 20 "),
+        (penalised(1e-6), "gamma 2 is too small: the penalties are 1e-06 .* --gamma 20000 "),
     ],
 )
 def test_gamma_that_dominates_or_vanishes_is_named_once(

@@ -6,7 +6,7 @@ from torch import Tensor, tensor
 from torch.testing import assert_close
 
 from gan import losses
-from gan.losses import LOSSES, AdversarialLoss
+from gan.losses import LOSSES, AdversarialLoss, signs
 
 LN2 = math.log(2)
 PAIRED = [name for name, loss in LOSSES.items() if loss.relativistic]
@@ -194,3 +194,16 @@ def test_shapes_that_would_broadcast_are_refused(name, player):
 def test_a_loss_of_ones_own():
     loss = AdversarialLoss(lambda r, f: (f - r).mean(), lambda r, f: -f.mean())
     assert (loss.relativistic, loss.at_chance) == (False, None)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_signs_do_not_depend_on_what_the_loss_cannot_see(name):
+    """Where all logits may move together without a change of the loss, so may the signs."""
+    loss, real, fake = LOSSES[name], tensor([3.0, -1.0, 1.0]), tensor([2.0, -2.0, 2.0])
+    both = [signs(loss, real + shift, fake + shift) for shift in (0.0, 100.0)]
+    moved = loss.discriminator(real + 100, fake + 100)
+    blind = bool((moved - loss.discriminator(real, fake)).abs() < 1e-4)
+    assert blind is not loss.anchored
+    assert all(map(torch.equal, *both)) is blind
+    expected = ([1, 1, -1], [-1, -1, 1]) if blind else ([1, -1, 1], [1, -1, 1])
+    assert tuple(each.tolist() for each in both[0]) == expected

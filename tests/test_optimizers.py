@@ -1,5 +1,6 @@
 """Optimizers by name, and schedules of their settings."""
 
+import re
 import sys
 
 import pytest
@@ -38,8 +39,15 @@ def test_an_unknown_name_gives_the_nearest_and_all():
 
 
 @pytest.mark.parametrize("name", ["LBFGS", "SparseAdam", "Optimizer", "lr_scheduler", "xyz"])
-def test_what_cannot_drive_a_window_is_unknown(name):
-    assert f"optimizer: {name!r} is unknown" in message(optimizer_class, name)
+def test_what_cannot_drive_a_window_is_refused(name):
+    expected = "cannot be used here" if name in ("LBFGS", "SparseAdam") else "is unknown"
+    assert re.search(f"optimizer: '?{name}'? {expected}", message(optimizer_class, name))
+
+
+def test_another_implementation_than_the_fused_one_may_be_asked_for():
+    assert build("Adam").param_groups[0]["fused"]
+    asked = build("Adam", extra={"foreach": "true"}).param_groups[0]
+    assert (asked["fused"], asked["foreach"]) == (None, True)
 
 
 def test_betas_and_weight_decay_reach_those_that_have_them():

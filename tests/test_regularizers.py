@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -270,3 +271,26 @@ def test_two_processes_remember_what_one_does(two_processes):
     for mine, theirs in two_processes(_remembering_run, 4):
         assert_close(mine, whole, rtol=0, atol=2e-5)
         assert_close(theirs, means, rtol=1e-4, atol=1e-5)
+
+
+def test_consistency_compares_an_image_with_one_that_was_augmented_in_the_same_way():
+    images = torch.randn(4, 1, 8, 8)
+
+    def judging(factor):
+        return lambda x: factor * x.mean((1, 2, 3))
+
+    critics = {"real": judging(2.0), "fake": judging(3.0)}
+    logits = critics["real"](images), critics["fake"](images)
+    batch = scores(judging(1.0), images, images)
+    batch = dataclasses.replace(
+        batch, real_logits=logits[0], fake_logits=logits[1], critics=critics
+    )
+    values = PENALTIES["balanced-consistency"].term(batch)
+    chance = batch.chance.child("consistency")
+    moved = flip_and_shift(images, chance)
+    change = (images.mean((1, 2, 3)) - moved.mean((1, 2, 3))).square()
+    assert_close(values, (4 + 9) * change)
+    rough = dataclasses.replace(
+        batch, real_logits=logits[0] + 1, fake_logits=logits[1] + 1, exact=False
+    )
+    assert_close(PENALTIES["balanced-consistency"].term(rough), values)

@@ -101,3 +101,13 @@ def test_what_is_not_finite_is_refused(text: str) -> None:
         Schedule.parse(text)
     with pytest.raises(ValueError, match=r"^nan is not finite$"):
         Schedule(float("nan"))
+
+
+@pytest.mark.parametrize("text", ["1..0,from=80%,to=20%", "1..0,from=2k,to=1000"])
+def test_an_end_before_the_beginning(text):
+    with pytest.raises(ValueError, match="ends before it begins"):
+        Schedule.parse(text)
+
+
+def test_moments_of_two_kinds_cannot_be_compared_in_advance():
+    assert Schedule.parse("1..0,from=80%,to=20").at(0, 100) == 1

@@ -512,8 +512,8 @@ def test_a_step_returns_detached_means_over_its_micro_batches():
         "loss/discriminator": fake_logits.mean() - real_logits.mean(),
         "logits/real": real_logits.mean(),
         "logits/fake": fake_logits.mean(),
-        "sign/real": real_logits.sign().mean(),
-        "sign/fake": fake_logits.sign().mean(),
+        "sign/real": (real_logits - fake_logits).sign().mean(),
+        "sign/fake": (fake_logits - real_logits).sign().mean(),
         "penalty/r1": weight.square().sum(),
         "grad_norm/discriminator": slope.norm(),
     }

@@ -25,6 +25,7 @@ def train(words: list[str]) -> int:
         The exit code.
     """
     preset = words.pop(0) if words and not words[0].startswith("-") else None
+    _refuse_the_flag_preset(words)
     base = _base(preset, words)
     from gan.flags import Train, parse
 
@@ -102,6 +103,14 @@ def _base(preset: str | None, words: list[str]) -> Config:
     )
 
 
+def _refuse_the_flag_preset(words: list[str]) -> None:
+    for i, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if flag == "--preset":
+            name = value if equals else " ".join(words[i + 1 : i + 2])
+            raise ConfigError(f"--preset: write the preset first: gan train {name} ...")
+
+
 def _refuse_a_late_preset(words: list[str]) -> None:
     from gan.flags import Train
     from gan.words import flags_of, late_words
@@ -121,7 +130,9 @@ def _choice(words: list[str]) -> Config:
     from gan.flags import Train, parse
 
     asked = parse(Train, words, "gan train", Train(Config())).options
-    choice = choose(open_data(asked.data, **asked.opening()), asked)
+    given = any(word.partition("=")[0] == "--batch_size" for word in words)
+    data = open_data(asked.data, **asked.opening())
+    choice = choose(data, asked, batch_size=asked.batch_size if given else None)
     for reason in choice.reasons:
         say(reason)
     return choice.config

@@ -81,10 +81,10 @@ class Discriminator(nn.Module):
         num_classes: 0 for an unconditional discriminator.
         pure: whether the logit of an image depends on that image and the weights alone, on no
             other image of the batch and no earlier forward; then penalties need no forward of
-            their own.
+            their own. A family that is says so.
     """
 
-    pure = True
+    pure = False
 
     def __init__(self, shape: Sequence[int], num_classes: int) -> None:
         super().__init__()

@@ -82,6 +82,8 @@ class MLPDiscriminator(Discriminator):
         GanError: an option that cannot be.
     """
 
+    pure = True
+
     def __init__(
         self,
         shape: Sequence[int],

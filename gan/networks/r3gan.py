@@ -106,6 +106,8 @@ class R3GANDiscriminator(Discriminator):
         GanError: a resolution that cannot be judged, or an option that cannot be.
     """
 
+    pure = True
+
     def __init__(
         self,
         shape: Sequence[int],

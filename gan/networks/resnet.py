@@ -100,6 +100,8 @@ class ResNetDiscriminator(Discriminator):
         GanError: a resolution that cannot be judged, or an option that cannot be.
     """
 
+    pure = True
+
     def __init__(
         self,
         shape: Sequence[int],

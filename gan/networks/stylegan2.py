@@ -153,8 +153,6 @@ class StyleGAN2Discriminator(Discriminator):
     is embedded by one layer.
     """
 
-    pure = False  # the standard deviation of a group is a feature
-
     def __init__(
         self,
         shape: Sequence[int],

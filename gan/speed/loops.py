@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from gan.chance import Chance
 from gan.config import Config, Penalty
 from gan.data import ImageData
-from gan.losses import LOSSES
+from gan.losses import LOSSES, signs
 from gan.optimizers import schedule_lr, set_beta2
 from gan.parts import augmentation_for, networks_for, optimizer_for
 from gan.penalties import GENERATOR_PENALTIES, PENALTIES, Scores
@@ -297,6 +297,7 @@ class PlainLoop:
             *(batch.real, fake, *logits, critic, batch.chance, self.generator, inputs),
             critics={kind: partial(critic, kind=kind) for kind in ("real", "fake")},
             gradients=gradients,
+            exact=self.config.mixed_precision == "no",
         )
         for name, weight in due.items():
             adversarial = adversarial + weight * self.terms[name](scores).mean()
@@ -322,7 +323,8 @@ class PlainLoop:
         if not followers and self.augment.schedule is not None:
             return
         real, fake = (torch.cat(each) for each in zip(*self._logits, strict=True))
-        self.augment.adapt(real.sign().mean(), self.config.images_per_process)
+        sign, _ = signs(self.loss, real, fake)
+        self.augment.adapt(sign.mean(), self.config.images_per_process)
         for term in followers:
             term.after_update({"logits/real": real.mean(), "logits/fake": fake.mean()}, _itself)
 
