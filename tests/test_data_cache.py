@@ -208,6 +208,25 @@ def test_what_is_readable_again_is_not_left_out(photos: Path, cache: Path) -> No
     assert len(open_data(str(photos))) == 40
 
 
+def test_a_noted_failure_is_not_told_of_another_damage(photos: Path) -> None:
+    path = photos / "003.png"
+    whole, status = path.read_bytes(), path.stat()
+    for kept, reason in (0, "not an image of a known format"), (100, "broken"):
+        path.write_bytes(whole[:kept].ljust(len(whole), b"\0"))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with pytest.raises(DataError, match=rf"003\.png: .*{reason}"):
+            open_data(str(photos))
+
+
+def test_failures_of_the_values_are_not_prepared_again(
+    photos: Path, no_decoding: Callable[[], None]
+) -> None:
+    Image.fromarray(np.full((8, 8), np.nan, np.float32)).save(photos / "nan.tif")
+    assert len(open_data(str(photos), skip_unreadable=True)) == 40
+    no_decoding()
+    assert len(open_data(str(photos), skip_unreadable=True)) == 40
+
+
 def test_many_at_once_make_one_entry(
     photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,18 @@ def test_damage_in_a_zip_is_found(classes: Path, tmp_path: Path) -> None:
     assert values(open_data(str(path), skip_unreadable=True)) == [0, 1, 3]
 
 
+def test_a_changed_tar_is_prepared_again(tmp_path: Path) -> None:
+    for value in 0, 255:
+        Image.new("L", (8, 8), value).save(tmp_path / "a.bmp")
+        content = (tmp_path / "a.bmp").read_bytes()
+        with tarfile.open(tmp_path / "a.tar", "w") as archive:
+            member = tarfile.TarInfo("a.bmp")  # both of the same size, and of the time 0
+            member.size = len(content)
+            archive.addfile(member, BytesIO(content))
+        os.utime(tmp_path / "a.tar", ns=(10**18, 10**18 + value))
+        assert values(open_data(str(tmp_path / "a.tar"))) == [value]
+
+
 def test_labels_follow_when_an_image_is_left_out(classes: Path) -> None:
     (classes / "cat" / "a.png").write_bytes(b"")
     data = open_data(str(classes), skip_unreadable=True)

@@ -14,7 +14,6 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any
 
@@ -31,6 +30,7 @@ ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 _OPENERS: dict[str, Any] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
 _MARKS = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
 _ENCRYPTED = 0x1
+_MOST_OPEN = 4
 _WHOLE = -1
 
 
@@ -107,11 +107,16 @@ _reading = threading.Lock()
 
 
 # By process, since two that share an open file would move its position under each other.
-@lru_cache(maxsize=4)
+_files: dict[tuple[Path, int, str, int], IO[bytes]] = {}
+
+
 def _opened(path: Path, stamp: int, packing: str, process: int) -> IO[bytes]:
-    opener = _OPENERS[packing] if packing else open
-    file: IO[bytes] = opener(path, "rb")
-    return file
+    key = path, stamp, packing, process
+    if key not in _files:
+        while len(_files) >= _MOST_OPEN:
+            _files.pop(next(iter(_files))).close()
+        _files[key] = (_OPENERS[packing] if packing else open)(path, "rb")
+    return _files[key]
 
 
 def _skip_local_header(file: IO[bytes]) -> None:

@@ -110,16 +110,17 @@ def _found(entry: Entry, items: Items) -> Prepared | None:
     if known is None:
         return None
     failures = [(int(index), str(reason)) for index, reason in known["failures"]]
+    target = Target(**{**known["target"], "background": tuple(known["target"]["background"])})
     with strictly():
-        for index, _ in failures:  # what was lacking may have been a permission only
+        for index, reason in failures:  # what was lacking may have been a permission only
             try:
-                items.pictures(index)
-            except UnreadableError:
-                continue
+                items.planes(index, target)
+            except UnreadableError as error:
+                if str(error) == reason:
+                    continue
             return None
     met = (Counter(known[kind]) for kind in ("modes", "sizes", "profiles"))
     outcome = Outcome(failures, *met)
-    target = Target(**{**known["target"], "background": tuple(known["target"]["background"])})
     return _mapped(entry, tuple(known["shape"]), target, outcome)
 
 

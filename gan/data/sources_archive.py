@@ -34,6 +34,8 @@ def archive_tree(path: Path) -> Tree:
 
     items = members.items.take(images)
     identity = Identity()
+    status = path.stat()  # a tar says nothing of what its members hold, and keeps whole seconds
+    identity.add(status.st_size, status.st_mtime_ns)
     for index in images:
         identity.add(*members.identity[index])
     return Tree(path.name, f"the archive {path}", items, items.names, identity, others, read)
