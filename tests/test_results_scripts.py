@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from PIL import Image
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -46,3 +48,30 @@ def test_the_table_of_losses_and_regularisers() -> None:
     assert cells(head) == ["loss", "r1 r2", "lecam"]
     assert cells(row)[0] == "hinge"
     assert cells(row)[1].endswith("%")
+
+
+def test_the_cost_of_a_step_grows_with_size() -> None:
+    head, _, *rows = output("speed.py", "growth", "--rounds", "1", "--seconds", "0.05")
+    found = [dict(zip(cells(head), cells(row), strict=True)) for row in rows]
+    size = {tuple(row[name] for name in ("resolution", "batch", "width")): row for row in found}
+    assert len(size) == 7
+    assert size["32", "32", "32"]["against the middle"].startswith("1.00 (")
+    assert float(size["64", "32", "32"]["against the middle"].split()[0]) > 1.5
+
+
+def test_two_processes_are_measured_against_one() -> None:
+    words = ("--presets", "ring", "--rounds", "1", "--steps", "20")
+    head, _, row = output("speed.py", "processes", *words)
+    found = dict(zip(cells(head), cells(row), strict=True))
+    assert (found["preset"], found["images a step"]) == ("ring", "256")
+    assert 0.01 < float(found["two processes / one"].split()[0]) < 100
+
+
+def test_icons_are_transparent_and_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        output("icons.py", str(tmp_path / name), "--count", "5")
+    one, other = (sorted((tmp_path / name).iterdir()) for name in ("one", "other"))
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+    with Image.open(one[0]) as image:
+        assert (image.mode, image.size) == ("RGBA", (64, 64))
+        assert image.getchannel("A").getextrema() == (0, 255)
