@@ -271,6 +271,39 @@ def test_a_thumbnail_does_not_hide_a_missing_end() -> None:
         open_picture(data[: len(data) // 2] + bytes(len(data) // 2))
 
 
+JPEGS = [{}, {"progressive": True}, {"subsampling": 0, "restart_marker_rows": 1}]
+
+
+@pytest.mark.parametrize("options", JPEGS)
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.65])
+def test_an_end_marker_does_not_make_a_jpeg_whole(
+    mode: str, share: float, options: dict[str, object]
+) -> None:
+    data = encoded(NOISE.convert(mode), "JPEG", **options)
+    cut = data[: int(share * len(data))].removesuffix(b"\xff")
+    with pytest.raises(UnreadableError, match="the file ends before the picture does"):
+        open_picture(cut + b"\xff\xd9")
+
+
+@pytest.mark.parametrize("options", JPEGS)
+@pytest.mark.parametrize("grey", [127, 128])
+def test_a_grey_corner_does_not_make_a_jpeg_a_part(grey: int, options: dict[str, object]) -> None:
+    for mode in "L", "RGB", "CMYK":
+        picture = NOISE.copy()
+        picture.paste((grey, grey, grey), (0, 16, 64, 64))
+        data = encoded(picture.convert(mode), "JPEG", quality=100, **options)
+        open_picture(data)
+        open_picture(data[:-2] + bytes(9) + data[-2:])  # some cameras fill up
+
+
+def test_a_progressive_jpeg_need_not_send_all_bits() -> None:
+    data = encoded(NOISE, "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    last = data.rindex(b"\xff\xc4", 0, last) if b"\xff\xc4" in data[last - 64 : last] else last
+    assert open_picture(data[:last] + b"\xff\xd9").size == (64, 64)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from gan.data.colours import in_srgb
+from gan.data.whole import ends_too_early
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -87,7 +88,7 @@ def open_picture(data: bytes) -> Image.Image:
         picture.load()
     except Exception as error:  # a decoder's complaint may be of any class
         raise UnreadableError(_reason(data, error)) from error
-    if _ends_too_early(data, picture.format):
+    if ends_too_early(data, picture):
         raise UnreadableError("the file ends before the picture does (an unfinished download?)")
     key = picture.info.get("transparency")
     if isinstance(key, tuple) and picture.format == "PNG" and data[_PNG_DEPTH] == 16:
@@ -123,18 +124,6 @@ def _reason(data: bytes, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "not an image of a known format"
     return str(error) or type(error).__name__
-
-
-def _ends_too_early(data: bytes, kind: str | None) -> bool:
-    """Whether the end of a file was never written, which decoders fill in without a word."""
-    if kind in ("WEBP", "AVIF"):
-        return data.endswith(bytes(512))
-    if kind != "JPEG":
-        return False
-    position = 2
-    while data[position : position + 1] == b"\xff" and data[position + 1] != 0xDA:
-        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return data.find(b"\xff\xd9", position) < 0  # behind the headers, which may hold a thumbnail
 
 
 def _upright(picture: Image.Image) -> Image.Image:
