@@ -104,13 +104,28 @@ def test_values_are_scaled_by_their_range(
         assert data.notes[0].startswith(f"values from {low:g} to {high:g} are taken to lie between")
 
 
-@pytest.mark.parametrize("values", [[-3.0, 3.0], [0.0, np.nan], [0.0, np.inf], [0.0, 1e6]])
-def test_values_without_a_known_range(values: list[float], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("values", "reason"), [
+    *((pair, f"values of type float32 from {pair[0]:g} to {pair[1]:g} are in none of the ranges "
+       "0 to 1, -1 to 1, 0 to 255, 0 to 65535; but for 0 to 1, values that are not whole must "
+       "fill more than half of it. Scale or clip them, or save them as uint8.")
+      for pair in ([-3.0, 3.0], [0.0, 1e6], [0.5, 1.01], [-0.01, 1.0], [0.5, 255.5])),
+    ([0.0, np.nan], "image 1 (counted from 0) holds NaN. Mend it, or leave it out."),
+    ([np.inf, 0.0], "image 0 (counted from 0) holds infinity. Mend it, or leave it out."),
+])  # fmt: skip
+def test_values_without_a_known_range(values: list[float], reason: str, tmp_path: Path) -> None:
     array = np.array(values, np.float32)[:, None, None] * np.ones((1, 4, 4), np.float32)
-    with pytest.raises(
-        DataError, match=r"values of type float32 from .* are in none of the ranges"
-    ):
-        open_data(saved(tmp_path, array))
+    path = saved(tmp_path, array)
+    with pytest.raises(DataError) as caught:
+        open_data(path)
+    assert str(caught.value) == f"data: {path}: {reason}"
+
+
+@pytest.mark.parametrize("values", [[0, 2], [0, 300], [0.5, 128], [7.5, 40000]])
+def test_values_that_are_whole_or_fill_their_range(values: list[float], tmp_path: Path) -> None:
+    array = np.array(values, np.float32)[:, None, None] * np.ones((1, 4, 4), np.float32)
+    top = 255 if values[1] < 256 else 65535
+    data = open_data(saved(tmp_path, array))
+    assert data.images[1, 0, 0, 0] == round(values[1] * 255 / top)
 
 
 def test_resized_and_recoloured(tmp_path: Path, cache: Path) -> None:

@@ -98,9 +98,7 @@ AWFUL: dict[str, tuple[Callable[[], bytes], tuple[int, int, int]]] = {
     "deep.tif": (lambda: deep("<u2", 257 * 100), (100, 100, 100)),
     "deep big endian.tif": (lambda: deep(">u2", 257 * 100), (100, 100, 100)),
     "wide deep.tif": (lambda: deep("<i4", 257 * 100), (100, 100, 100)),
-    "wide.tif": (lambda: deep("<i4", 100), (100, 100, 100)),
-    "float one.tif": (lambda: deep("<f4", 0.2), (51, 51, 51)),
-    "float bytes.tif": (lambda: deep("<f4", 51), (51, 51, 51)),
+    "float.tif": (lambda: deep("<f4", 51), (51, 51, 51)),
     "deep.pgm": (lambda: b"P5 2 1 65535\n" + 2 * struct.pack(">H", 257 * 9), (9, 9, 9)),
     "odd range.pgm": (lambda: b"P5 2 1 1000\n" + 2 * struct.pack(">H", 200), (51, 51, 51)),
     "bits.pbm": (lambda: b"P1 2 1 0 0\n", WHITE),
@@ -188,11 +186,37 @@ def test_a_deep_key_is_exact() -> None:
     assert convert(picture, Target(1, 1, 2)).tolist() == [[[255, 4]]]
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 70000.0), (0.0, float("nan"))])
-def test_values_without_a_known_range_are_refused(low: float, high: float) -> None:
+@pytest.mark.parametrize(("low", "high", "reason"), [
+    (-2.0, 1.0, "the values from -2 to 1 are in none of the ranges 0 to 1, -1 to 1, 0 to 255"),
+    (0.0, 1.01, "the values from 0 to 1.01 are in none of the ranges"),
+    (0.0, 70000.0, "the values from 0 to 70000 are in none of the ranges"),
+    (0.0, float("nan"), "it holds NaN"), (0.0, -float("inf"), "it holds infinity"),
+])  # fmt: skip
+def test_values_without_a_known_range_are_refused(low: float, high: float, reason: str) -> None:
     picture = open_picture(encoded(Image.fromarray(np.array([[low, high]], np.float32)), "TIFF"))
-    with pytest.raises(UnreadableError, match=r"mode F: values from .* are not within 0 to one of"):
+    with pytest.raises(UnreadableError, match=f"^mode F: {reason}"):
         convert(picture, Target(1, 1, 2))
+
+
+@pytest.mark.parametrize(("values", "dtype", "range_", "expected"), [
+    ([0.25, 100.0, 200.0], "<f4", "0 and 255", [0, 100, 200]),
+    ([0.0, 0.2, 1.0], "<f4", "0 and 1", [0, 51, 255]),
+    ([-1.0, 0.0, 1.0], "<f4", "-1 and 1", [0, 128, 255]),
+    ([100, 257 * 9, 65535], "<i4", "0 and 65535", [0, 9, 255]),
+    ([100, 200, 201], "<i4", "0 and 255", [100, 200, 201]),
+])  # fmt: skip
+def test_all_images_of_a_source_have_one_range(
+    values: list[float], dtype: str, range_: str, expected: list[int], tmp_path: Path
+) -> None:
+    for index, value in enumerate(values):
+        (tmp_path / f"{index}.tif").write_bytes(deep(dtype, value))
+    for _ in "made", "found again":
+        data = open_data(str(tmp_path))
+        assert data.images[:, 0, 3, 3].tolist() == expected
+        mode = {"<f4": "F", "<i4": "I"}[dtype]
+        assert (
+            f"values of mode {mode} are taken to lie between {range_} in all images" in data.notes
+        )
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP", "AVIF"])

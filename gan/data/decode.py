@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from gan.data.colours import in_srgb
+from gan.data.ranges import FLOATS, INTEGERS, are_whole, not_finite, value_range, why_none
 from gan.data.whole import ends_too_early
 
 Bytes = npt.NDArray[np.uint8]
@@ -35,6 +36,7 @@ _PNG_DEPTH = 24  # place of the byte that says how many bits a value of a PNG ha
 _EXACT = 256  # pixels; averages over areas of axes below twice this length are exact
 _METADATA = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif")
 _DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
+_RANGES = {"F": FLOATS, "I": (*INTEGERS, (0, 2**31 - 1))}
 _GREY = ("1", "L", "LA", "La", "I", "F", *_DEEP)
 _PALETTES = ("P", "PA")
 _OPACITY = ("LA", "La", "PA", "RGBA", "RGBa")
@@ -55,6 +57,8 @@ class Target:
         fit: "crop" fills the target and cuts what is left over off evenly, "pad" shows all of the
             picture on the background, "stretch" changes its proportions.
         background: RGB that shows through transparency (1 and 3 channels) and around "pad".
+        ranges: what is black and white in mode F (floats) and I (32 bits); None: no range fits.
+            Of a mode that is missing, each picture has its own.
     """
 
     channels: int
@@ -62,6 +66,7 @@ class Target:
     width: int
     fit: str = "crop"
     background: tuple[int, int, int] = (255, 255, 255)
+    ranges: Mapping[str, Sequence[int] | None] = field(default_factory=dict, repr=False)
 
 
 @cache
@@ -167,6 +172,16 @@ def has_opacity(picture: Image.Image) -> bool:
     return picture.mode in _OPACITY or "transparency" in picture.info
 
 
+def range_of_all(mode: str, met: tuple[float, float, bool]) -> Sequence[int] | None:
+    """Return the range of all pictures of a mode.
+
+    Args:
+        mode: F or I.
+        met: the smallest and the largest value of all of them, and whether all are whole.
+    """
+    return value_range(met[0], met[1], _RANGES[mode], whole=met[2])
+
+
 def convert(picture: Image.Image, target: Target) -> Bytes:
     """Bring a picture to the channels and the resolution asked for.
 
@@ -210,7 +225,7 @@ def _background(target: Target) -> Bytes:
 def _plain(picture: Image.Image, target: Target) -> Image.Image:
     """Return it in mode L or F (grey in 0..255), RGB, or RGBA where opacity is to be kept."""
     if picture.mode in (*_DEEP, "I", "F"):
-        scaled, key = _scaled(picture), picture.info.get("transparency")
+        scaled, key = _scaled(picture, target), picture.info.get("transparency")
         if key is None:
             return Image.fromarray(scaled)
         grey = Image.fromarray(np.rint(scaled).astype(np.uint8))
@@ -233,17 +248,35 @@ def _composited(picture: Image.Image, background: tuple[int, int, int]) -> Image
     return Image.alpha_composite(below, picture).convert("RGB")
 
 
-def _scaled(picture: Image.Image) -> Floats:
+def extremes(picture: Image.Image) -> tuple[float, float, bool] | None:
+    """Return the smallest and largest value, and whether all are whole, where those mean a range.
+
+    Args:
+        picture: of any mode.
+
+    Raises:
+        UnreadableError: if some value is not a number.
+    """
+    if picture.mode not in _RANGES or picture.format in ("PNG", "PPM"):
+        return None
+    values = np.asarray(picture)
+    if strange := not_finite(values):
+        raise UnreadableError(f"mode {picture.mode}: it holds {strange}")
+    return float(values.min()), float(values.max()), are_whole(values)
+
+
+def _scaled(picture: Image.Image, target: Target) -> Floats:
     """Return deep or float grey values as floats in 0..255, by the range that they are kept in."""
     values = np.asarray(picture).astype(np.float32)
-    if picture.mode in _DEEP or (picture.mode == "I" and picture.format in ("PNG", "PPM")):
+    met = extremes(picture)
+    if met is None:
         return values / np.float32(257)
-    low, high = float(values.min()), float(values.max())
-    ranges = (1, 255, 65535) if picture.mode == "F" else (255, 65535, 2**31 - 1)
-    for top in ranges:
-        if low >= 0 and high <= top:  # never true of NaN
-            return values * np.float32(255 / top)
-    raise ValueError(f"values from {low:g} to {high:g} are not within 0 to one of {ranges}")
+    low, high, whole = met
+    ranges = _RANGES[picture.mode]
+    chosen = target.ranges.get(picture.mode, value_range(low, high, ranges, whole=whole))
+    if chosen is None:
+        raise ValueError(f"the values from {why_none(low, high, ranges)}; all such images have one")
+    return (values - np.float32(chosen[0])) * np.float32(255 / (chosen[1] - chosen[0]))
 
 
 def _with_channels(planes: Bytes, channels: int) -> Bytes:

@@ -91,6 +91,10 @@ def open_data(
 ) -> ImageData:
     """Open images of any kind.
 
+    Values that are no bytes are scaled by the range that all of a source's lie in: 0 to 1, -1 to 1,
+    0 to 255 or 0 to 65535, except that floats just outside of one are refused; see
+    `gan.data.ranges`.
+
     Args:
         source: a name (digits, mnist, fashion-mnist, kmnist, cifar10, cifar100, svhn, stl10,
             celeba, lsun, ring, grid), "fake:COUNT", the path of a folder, zip or tar of images, of
@@ -200,7 +204,11 @@ def _conversions(prepared: Prepared) -> list[str]:
     grey = sum(modes[mode] for mode in modes if mode[0] in "1LIF" and not mode.startswith("LAB"))
     clear = sum(modes[mode] for mode in modes if mode.endswith("+"))
     other = total - sizes[f"{target.width}x{target.height}"]
-    notes = []
+    notes = [
+        f"values of mode {mode} are taken to lie between {found[0]} and {found[1]} in all images"
+        for mode, found in target.ranges.items()
+        if found is not None
+    ]
     if target.channels > 1 and grey:
         notes.append(f"{grey} of {total} images are grey and were given {target.channels} channels")
     if target.channels == 1 and total - grey:

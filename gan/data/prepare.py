@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import psutil  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
 from gan.data.cache import Cache, Entry
 from gan.data.dataset import LazyImages, Stored
-from gan.data.decode import Target, UnreadableError, strictly
+from gan.data.decode import Target, UnreadableError, range_of_all, strictly
 from gan.data.items import ArrayItems, Items
 from gan.data.pool import decode_all
 from gan.data.sources import Source, fingerprint_of
 from gan.data.worker import Outcome
 from gan.errors import DataError
 
-_VERSION = 2  # of the pixels in the cache: one more wherever the same settings give other values
+_VERSION = 3  # of the pixels in the cache: one more wherever the same settings give other values
 _SAMPLE = 256
 _SMALL = 64 << 20
 _LARGEST_GUESS = 256
@@ -98,6 +99,18 @@ def _as_it_is(items: ArrayItems, wanted: Wanted) -> Prepared:
     return Prepared(images, stored, target, outcome)
 
 
+def _decoded(
+    items: Items, target: Target, out: Path | npt.NDArray[np.uint8] | None
+) -> tuple[Outcome, Target]:
+    """Decode all; again where the range of values had to be found, which is one for all of them."""
+    outcome = decode_all(items, target, out)
+    if outcome.extremes:
+        ranges = {mode: range_of_all(mode, met) for mode, met in outcome.extremes.items()}
+        target = replace(target, ranges=ranges)
+        outcome = decode_all(items, target, out)
+    return outcome, target
+
+
 # --- with the cache ------------------------------------------------------------------------------
 
 
@@ -119,8 +132,8 @@ def _found(entry: Entry, items: Items) -> Prepared | None:
                 if str(error) == reason:
                     continue
             return None
-    met = (Counter(known[kind]) for kind in ("modes", "sizes", "profiles"))
-    outcome = Outcome(failures, *met)
+    modes, sizes, profiles = (Counter(known[kind]) for kind in ("modes", "sizes", "profiles"))
+    outcome = Outcome(failures, modes, sizes, profiles)
     return _mapped(entry, tuple(known["shape"]), target, outcome)
 
 
@@ -145,7 +158,7 @@ def _made(cache: Cache, entry: Entry, source: Source, wanted: Wanted) -> Prepare
     with cache.making(entry) as partial:
         with open(partial.pixels, "wb") as file:
             file.truncate(size)
-        outcome = decode_all(items, target, partial.pixels)
+        outcome, target = _decoded(items, target, partial.pixels)
         shape = (_close_gaps(partial.pixels, shape, outcome), *shape[1:])
         known = {
             **{"shape": shape, "target": vars(target), "source": source.name},
@@ -184,11 +197,11 @@ def _without_cache(items: Items, target: Target) -> Prepared:
     shape = (len(items), items.parts * target.channels, target.height, target.width)
     if np.prod(shape, dtype=np.int64) <= psutil.virtual_memory().available // 2:
         pixels = np.empty(shape, np.uint8)
-        outcome = decode_all(items, target, pixels)
+        outcome, target = _decoded(items, target, pixels)
         if outcome.failures:
             pixels = pixels[kept_rows(len(items), outcome)]
         return Prepared(torch.from_numpy(pixels), None, target, outcome)
-    outcome = decode_all(items, target, None)
+    outcome, target = _decoded(items, target, None)
     if outcome.failures:
         items = items.take(kept_rows(len(items), outcome).tolist())
     note = "decoded anew at each use, which is slow: too large for memory, and not in the cache"

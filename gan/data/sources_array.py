@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gan.data.items import ArrayItems
+from gan.data.ranges import FLOATS, INTEGERS, are_whole, not_finite, value_range, why_none
 from gan.data.sources import Labels, Source, class_labels, fingerprint_of
 from gan.errors import DataError
 
@@ -281,23 +283,39 @@ def _range(path: Path, pixels: Array) -> tuple[float, float, tuple[str, ...]]:
     if pixels.dtype.kind == "b":
         return 0, 1, ()
     if pixels.dtype.kind not in "iuf":
-        raise DataError(f"data: {path}: values of type {pixels.dtype} are no images.")
-    low, high = _extremes(pixels)
-    ranges = [(0, 1), (-1, 1), (0, 255), (0, 65535)] if pixels.dtype.kind == "f" else [
-        (0, 255), (0, 65535)]  # fmt: skip
-    for bottom, top in ranges:
-        if bottom <= low and high <= top:  # never true of NaN
-            found = f"values from {low:g} to {high:g} are taken to lie between {bottom} and {top}"
-            return bottom, top, (found,)
-    words = ", ".join(f"{bottom} to {top}" for bottom, top in ranges)
-    raise DataError(
-        f"data: {path}: values of type {pixels.dtype} from {low:g} to {high:g} are in none of the "
-        f"ranges {words}. Scale them, or save them as uint8."
-    )
+        raise DataError(
+            f"data: {path}: values of type {pixels.dtype} are no images. Save "
+            f"bytes, whole numbers or floats: of complex ones, their abs()."
+        )
+    low, high = _extremes(path, pixels)
+    ranges = FLOATS if pixels.dtype.kind == "f" else INTEGERS
+    found = value_range(low, high, ranges, whole=False)
+    if found is None and all(are_whole(part) for part in _parts(pixels)):
+        found = value_range(low, high, ranges, whole=True)
+    if found is None:
+        raise DataError(
+            f"data: {path}: values of type {pixels.dtype} from {why_none(low, high, ranges)}. "
+            f"Scale or clip them, or save them as uint8."
+        )
+    note = f"values from {low:g} to {high:g} are taken to lie between {found[0]} and {found[1]}"
+    return (*found, (note,))
 
 
-def _extremes(pixels: Array) -> tuple[float, float]:
+def _parts(pixels: Array) -> Iterator[Array]:
     step = max(1, (16 << 20) // pixels[:1].nbytes)
-    parts = [pixels[start : start + step] for start in range(0, len(pixels), step)]
-    lows, highs = [float(part.min()) for part in parts], [float(part.max()) for part in parts]
-    return float(np.min(lows)), float(np.max(highs))  # unlike min(), these keep a NaN
+    return (pixels[start : start + step] for start in range(0, len(pixels), step))
+
+
+def _extremes(path: Path, pixels: Array) -> tuple[float, float]:
+    low, high = np.inf, -np.inf
+    first = 0
+    for part in _parts(pixels):
+        low, high = min(low, float(part.min())), max(high, float(part.max()))
+        if strange := not_finite(part):
+            bad = first + int(np.argmax([bool(not_finite(image)) for image in part]))
+            raise DataError(
+                f"data: {path}: image {bad} (counted from 0) holds {strange}. Mend it, or leave "
+                f"it out."
+            )
+        first += len(part)
+    return low, high

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from gan.data.colours import profile_effect
-from gan.data.decode import Bytes, Target, UnreadableError, convert, has_opacity, strictly
+from gan.data.decode import Bytes, Target, UnreadableError, convert, extremes, has_opacity, strictly
 from gan.data.items import Items
 
 
@@ -28,12 +28,15 @@ class Outcome:
         sizes: how many pictures have each size, "WIDTHxHEIGHT".
         profiles: how many pictures have a colour profile that was "converted", or "ignored"
             because it cannot be used.
+        extremes: of all pictures of mode F and I, the smallest and the largest value, and whether
+            all are whole.
     """
 
     failures: list[tuple[int, str]] = field(default_factory=list)
     modes: Counter[str] = field(default_factory=Counter)
     sizes: Counter[str] = field(default_factory=Counter)
     profiles: Counter[str] = field(default_factory=Counter)
+    extremes: dict[str, tuple[float, float, bool]] = field(default_factory=dict)
 
     def add(self, other: Outcome) -> None:
         """Take in what was met elsewhere."""
@@ -41,6 +44,13 @@ class Outcome:
         self.modes.update(other.modes)
         self.sizes.update(other.sizes)
         self.profiles.update(other.profiles)
+        for mode, met in other.extremes.items():
+            self.widen(mode, met)
+
+    def widen(self, mode: str, met: tuple[float, float, bool]) -> None:
+        """Take in the extremes of one more picture."""
+        low, high, whole = self.extremes.get(mode, met)
+        self.extremes[mode] = min(low, met[0]), max(high, met[1]), whole and met[2]
 
 
 def decode_stretch(
@@ -61,6 +71,9 @@ def decode_stretch(
     for index in range(len(items)):
         try:
             pictures = items.pictures(index)
+            for picture in pictures:
+                if (values := extremes(picture)) is not None:
+                    outcome.widen(picture.mode, values)
             planes = [convert(picture, target) for picture in pictures]
         except UnreadableError as error:
             outcome.failures.append((first + index, str(error)))
