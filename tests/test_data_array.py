@@ -194,8 +194,14 @@ def test_several_candidates(tmp_path: Path) -> None:
     [
         (np.zeros((5, 7)), "holds no array of images: the array (5, 7). Images have the shape"),
         (np.zeros((0, 8, 8)), "the array of shape (0, 8, 8) is empty"),
-        (np.zeros((2, 5, 8, 6)), "has no axis of 1, 3 or 4 channels, neither second nor last"),
-        (np.zeros((2, 8, 8), complex), "values of type complex128 are no images"),
+        (
+            np.zeros((2, 5, 8, 6)),
+            "of 1, 3 or 4 channels, neither second nor last. Save grey images, RGB, or RGBA.",
+        ),
+        (
+            np.zeros((2, 8, 8), complex),
+            "values of type complex128 are no images. Save bytes, whole numbers or floats",
+        ),
         (np.array([[[{}]]]), "the array (1, 1, 1) of Python objects, which are never loaded."),
         (np.zeros((64, 48, 3)), "holds no array of images: the array (64, 48, 3)."),
     ],
@@ -204,6 +210,13 @@ def test_arrays_that_are_no_images(array: np.ndarray, reason: str, tmp_path: Pat
     with pytest.raises(DataError) as caught:
         open_data(saved(tmp_path, array))
     assert reason in str(caught.value)
+
+
+def test_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, IMAGES)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(DataError, match=r"a\.npy' may not be read by you\. Change its permissions"):
+        open_data(path)
 
 
 def test_damaged_files(tmp_path: Path) -> None:

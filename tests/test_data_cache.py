@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from gan.data import ImageData, dataset, open_data, pool, prepare
-from gan.data.cache import Cache, cache_folder, parse_size
+from gan.data.cache import Cache, cache_folder, parse_size, size_words
 from gan.data.decode import Target
 from gan.data.items import FileItems
 from gan.errors import DataError
@@ -165,7 +165,11 @@ def test_an_entry_that_lost_its_end_is_made_again(photos: Path, cache: Path) -> 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_preparation_leaves_nothing(
-    error: type[BaseException], photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    error: type[BaseException],
+    photos: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with monkeypatch.context() as patch:
 
@@ -175,7 +179,10 @@ def test_an_interrupted_preparation_leaves_nothing(
         patch.setattr(pool, "decode_stretch", interrupted)
         with pytest.raises(error):
             open_data(str(photos))
-    assert entries(cache) == []
+        assert entries(cache) == []
+        said = [record.getMessage() for record in caplog.records]
+        stopped = ["Preparing images was stopped; nothing was kept."]
+        assert said == (stopped if error is KeyboardInterrupt else [])
 
 
 def test_what_a_killed_process_left_is_removed(photos: Path, cache: Path) -> None:
@@ -271,8 +278,18 @@ def test_what_was_used_longest_ago_makes_room(photos: Path, cache: Path) -> None
 def test_a_set_above_the_limit_stays_in_memory(photos: Path, cache: Path) -> None:
     data = open_data(str(photos), cache_limit=SIZE - 1)
     assert same(data, open_data(str(photos), no_cache=True))
-    assert "are more than cache_limit (0.0 GB) allows" in data.notes[-1]
+    note = "not kept for the next time: 23 kB are more than cache_limit (23 kB) allows"
+    assert data.notes[-1] == note
     assert entries(cache) == []
+
+
+def test_a_set_that_the_disk_has_no_room_for_stays_in_memory(
+    photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("usage", (), {"free": 500})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    note = f"not kept for the next time: 23 kB are more than the 500 B free in {cache}"
+    assert open_data(str(photos)).notes[-1] == note
 
 
 def test_a_cache_folder_that_cannot_be_written(photos: Path, cache: Path) -> None:
@@ -321,6 +338,14 @@ def test_what_is_written_goes_to_the_disk_meanwhile(
 )
 def test_sizes(text: str | int, size: int) -> None:
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(("size", "text"), [
+    (0, "0 B"), (999, "999 B"), (23040, "23 kB"), (1_230_000, "1.2 MB"), (50 * 10**9, "50 GB"),
+    (2 * 10**13, "20 TB"),
+])  # fmt: skip
+def test_sizes_in_words(size: int, text: str) -> None:
+    assert size_words(size) == text
 
 
 @pytest.mark.parametrize("text", ["", "-1", "many", "5 apples", "1e9"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from gan.cli import main
 from gan.data import contact_sheet, describe, open_data
 from gan.data.report import fitting_presets
 from gan.errors import DataError
@@ -59,7 +60,7 @@ def test_in_words(pets: Path) -> None:
         "exact duplicates: 1",
         "dog/a.png = dog/copy.png",
         "values from 0 to 255: |█     ▁     ▂                  ▃| mean 68, 60% are 0, 20% are 255",
-        "training would see: 5 images of 3x16x16 (channels x height x width), 0.0 MB",
+        "training would see: 5 images of 3x16x16 (channels x height x width), 3.8 kB",
         "1 of 5 images have opacity and were put on the background",
         "5 of 5 images were brought to 16x16 pixels (height x width) by crop",
         f"presets that fit: {', '.join(describe(str(pets), resolution=(16, 16)).presets)}",
@@ -106,7 +107,8 @@ def test_pairs_in_words(tmp_path: Path) -> None:
     text = report.text()
     assert f"{tmp_path}: 3 pairs of images" in text
     assert "training would see: 3 pairs, each image of 1x8x8 (channels x height x width)" in text
-    assert "gan train learns no pairs; examples/image_to_image.py does" in text
+    assert text.endswith("  examples/image_to_image.py could start; gan train learns no pairs")
+    assert "training could start" not in text
     assert "unconditional" not in text
     assert "presets" not in text
 
@@ -119,10 +121,48 @@ def test_names_in_no_known_encoding_can_be_printed(tmp_path: Path) -> None:
     assert "\\udcff.png: the file is empty" in describe(str(tmp_path)).text().encode().decode()
 
 
+def test_names_with_control_characters_are_escaped(tmp_path: Path) -> None:
+    name = "two\nlines \x1b[31mred.png"
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    Image.new("L", (8, 8)).save(tmp_path / name)
+    (tmp_path / f"{name}.txt").touch()
+    (tmp_path / f"broken {name}").touch()
+    shown = r"two\nlines \x1b[31mred.png"
+    lines = describe(str(tmp_path)).text().splitlines()
+    assert f"    broken {shown}: the file is empty" in lines
+    assert f"    a.png = {shown}" in lines
+    assert f"    1 other files ignored, such as {shown}.txt" in lines
+    (tmp_path / "l.csv").write_text("a.png,1\n")
+    for labels, skip in ("auto", False), (str(tmp_path / "l.csv"), True):
+        with pytest.raises(DataError) as caught:
+            open_data(str(tmp_path), labels=labels, skip_unreadable=skip)
+        assert shown in str(caught.value)
+
+
+@pytest.mark.parametrize("inside", [".", "new/.."])
+def test_no_contact_sheet_among_the_images(
+    inside: str, pets: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pets / "new").mkdir()
+    monkeypatch.chdir(pets)
+    before = sorted(pets.rglob("*"))
+    for source in ".", str(pets):
+        assert main(["data", source, "--out", f"{inside}/s.png"]) == 2
+        assert capsys.readouterr().err == (
+            f"gan: error: --out: {Path(inside, 's.png')} would lie within {source}, and count as "
+            f"one of its images; write it elsewhere, as in --out {pets.parent / 's.png'}\n"
+        )
+    assert main(["data", ".", "--out", "../nowhere/s.png"]) == 2
+    error = f"--out: ../nowhere/s.png cannot be: there is no folder {pets}/../nowhere; make it"
+    assert error in capsys.readouterr().err
+    assert sorted(pets.rglob("*")) == before
+    assert main(["data", ".", "--out", "../s.png"]) == 0
+
+
 def test_contact_sheet_of_images(tmp_path: Path) -> None:
     data = open_data("fake:5", resolution=(8, 12))
-    contact_sheet(data, tmp_path / "new" / "sheet.png", columns=3)
-    sheet = np.asarray(Image.open(tmp_path / "new" / "sheet.png"))
+    contact_sheet(data, tmp_path / "sheet.png", columns=3)
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
     assert sheet.shape == (2 * 66 + 2, 3 * 98 + 2, 4)
     second = torch.from_numpy(sheet[2:66:8, 100:196:8, :3].transpose(2, 0, 1).copy())
     assert torch.equal(second, data.images[1])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gan.commands.console import one_argument, say
+from pathlib import Path
+
+from gan.commands.console import one_argument, place_for, say
 from gan.data_config import DataConfig
 from gan.errors import ConfigError
 
@@ -23,6 +25,7 @@ def data(words: list[str]) -> int:
     options = arguments.options
     if options.data != source:
         raise ConfigError(f"--data: {options.data!r}, but the source is {source!r}; leave it out")
+    _check_place(arguments.out, Path(source).expanduser())
     from gan.data import contact_sheet, describe
 
     report = describe(source, **options.opening(), split=arguments.split, pairs=arguments.pairs)
@@ -31,3 +34,15 @@ def data(words: list[str]) -> int:
         contact_sheet(report.data, arguments.out)
         say(f"  contact sheet: {arguments.out}")
     return 2 if report.problem else 0
+
+
+def _check_place(out: Path, source: Path) -> None:
+    place_for(out)
+    folder = out.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"--out: {out} cannot be: there is no folder {folder}; make it first")
+    if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
+        raise ConfigError(
+            f"--out: {out} would lie within {source}, and count as one of its images; write it "
+            f"elsewhere, as in --out {source.resolve().parent / out.name}"
+        )

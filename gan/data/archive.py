@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gan.data.decode import UnreadableError
-from gan.data.items import BytesItems, EncodedItems, Items, pick
+from gan.data.items import BytesItems, EncodedItems, Items, pick, printable
 from gan.errors import DataError
 
 MOST_BYTES = 1 << 30
@@ -71,7 +71,7 @@ class ArchiveItems(EncodedItems):
 
     def name(self, index: int) -> str:
         """Return the member's path in the archive."""
-        return self.names[index]
+        return printable(self.names[index])
 
     def _bytes_or_reason(self, index: int) -> bytes | str:
         try:

@@ -50,6 +50,17 @@ def parse_size(text: str | int) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
+def size_words(count: int) -> str:
+    """Return bytes in a unit that fits, as in 3.8 kB or 50 GB.
+
+    Args:
+        count: how many.
+    """
+    unit = next((unit for unit in ("T", "G", "M", "K") if count >= _UNITS[unit]), "")
+    value = f"{count / _UNITS[unit]:.1f}".removesuffix(".0")
+    return f"{value} {unit.replace('K', 'k')}B"
+
+
 @dataclass(frozen=True)
 class Entry:
     """A set of prepared images.
@@ -110,10 +121,17 @@ class Cache:
         with FileLock(self.folder / f"{key}.lock"):
             yield Entry(self.folder / key)
 
-    def has_room(self, size: int) -> bool:
-        """Remove the entries used longest ago until so many bytes fit in, if ever they do."""
+    def make_room(self, size: int) -> str:
+        """Remove the entries used longest ago until so many bytes fit in, if ever they do.
+
+        Args:
+            size: how many.
+
+        Returns:
+            Why they do not fit in; "" where they do.
+        """
         if size > self.limit:
-            return False
+            return f"more than cache_limit ({size_words(self.limit)}) allows"
         self._remove_unfinished()
         used = []
         for meta in self.folder.glob(f"*/{_META}"):
@@ -127,7 +145,8 @@ class Cache:
                 break
             Entry(meta.parent).discard()
             total -= bytes_
-        return shutil.disk_usage(self.folder).free > size
+        free = shutil.disk_usage(self.folder).free
+        return "" if free > size else f"more than the {size_words(free)} free in {self.folder}"
 
     def _remove_unfinished(self) -> None:
         for partial in self.folder.glob(f"*{_PARTIAL}"):

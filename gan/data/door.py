@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -244,6 +245,11 @@ def _find(source: str, options: Options) -> Source:
         return hub_source(place, options.split, options.labels, *columns)
     if not path.exists():
         raise unknown(source)
+    if path.is_file() and not os.access(path, os.R_OK):
+        raise DataError(
+            f"data: {source!r} may not be read by you. Change its permissions (chmod u+r), or copy "
+            f"it with the help of its owner."
+        )
     if is_array(path):
         return array_source(path, options.split, options.labels)
     if not path.is_dir() and not is_archive(path):

@@ -18,6 +18,13 @@ from PIL import Image
 from gan.data.decode import Bytes, Target, UnreadableError, convert, glance, is_grey, open_picture
 
 
+def printable(name: str) -> str:
+    """Return a name as text of one line that can be written anywhere, whatever it is made of."""
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
 class Items(ABC):
     """A row of pictures.
 
@@ -104,7 +111,7 @@ class FileItems(EncodedItems):
 
     def name(self, index: int) -> str:
         """Return its path below the folder."""
-        return self.names[index]
+        return printable(self.names[index])
 
     def read(self, index: int) -> bytes:
         """Read one file."""
@@ -139,7 +146,7 @@ class BytesItems(EncodedItems):
 
     def name(self, index: int) -> str:
         """Return what it is called."""
-        return self.names[index]
+        return printable(self.names[index])
 
     def read(self, index: int) -> bytes:
         """Return the bytes of one file."""

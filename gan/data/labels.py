@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from gan.data.decode import UnreadableError
+from gan.data.items import printable
 from gan.data.sources import Labels, class_labels
 from gan.errors import DataError
 
@@ -94,8 +95,8 @@ def from_json(text: str, where: str) -> dict[str, str] | None:
     for file, label in rows:
         if isinstance(label, bool) or not isinstance(label, int) or label < 0:
             raise DataError(
-                f"labels: {where}: the label of {file} is {label!r}; only whole numbers from 0 "
-                f"on, one a file, can be used. Use labels none."
+                f"labels: {where}: the label of {printable(file)} is {label!r}; only whole numbers "
+                f"from 0 on, one a file, can be used. Use labels none."
             )
     return _one_each(((file, str(label)) for file, label in rows), where)
 
@@ -133,7 +134,8 @@ def _one_each(rows: Iterable[tuple[str, str]], where: str) -> dict[str, str]:
     for file, label in rows:
         if table.setdefault(file, label) != label:
             raise DataError(
-                f"labels: {where} gives {file} two classes, {table[file]} and {label}. Keep one."
+                f"labels: {where} gives {printable(file)} two classes, {printable(table[file])} "
+                f"and {printable(label)}. Keep one."
             )
     return table
 
@@ -170,13 +172,14 @@ def matched(
     if missing:
         raise DataError(
             f"labels: {where} says nothing of {len(missing)} of {len(names)} images, such as "
-            f"{', '.join(missing[:3])}. Add them to it, remove them, or use labels none."
+            f"{', '.join(map(printable, missing[:3]))}. Add them to it, remove them, or use "
+            f"labels none."
         )
     lost = table.keys() - set(keys) - {_key(table, name, base) for name in unused}
     if lost:
         raise DataError(
             f"labels: {where} names {len(lost)} files that are not there, such as "
-            f"{', '.join(sorted(lost)[:3])}. Put them back, or remove them from it."
+            f"{', '.join(map(printable, sorted(lost)[:3]))}. Put them back, or remove them from it."
         )
     return class_labels([table[key] for key in keys if key is not None], set(table.values()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import pickle
@@ -23,6 +24,8 @@ from gan.data.decode import Bytes, Target, formats, strictly
 from gan.data.items import Items
 from gan.data.worker import Order, Outcome, decode_stretch
 from gan.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 Bar: TypeAlias = "tqdm[NoReturn]"
 
@@ -60,11 +63,15 @@ def decode_all(items: Items, target: Target, out: Path | Bytes | None) -> Outcom
     processes = cores() if sys.executable else 1
     alone = _ALONE_SECONDS if processes > 1 else math.inf
     bar = tqdm(total=len(items), desc="Preparing images", unit="image", disable=None, leave=False)
-    with bar:
-        run.alone(bar, alone)
-        if run.done < len(items):
-            with _flushing(out) if isinstance(out, Path) else nullcontext():
-                run.together(bar, min(processes, -(-(len(items) - run.done) // _STRETCH)))
+    try:
+        with bar:
+            run.alone(bar, alone)
+            if run.done < len(items):
+                with _flushing(out) if isinstance(out, Path) else nullcontext():
+                    run.together(bar, min(processes, -(-(len(items) - run.done) // _STRETCH)))
+    except KeyboardInterrupt:
+        logger.warning("Preparing images was stopped; nothing was kept.")
+        raise
     run.outcome.failures.sort()
     return run.outcome
 
@@ -108,6 +115,7 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=complaints,
             env=environment,
+            start_new_session=True,  # Ctrl-C is for this process to hear
         )
         started = cls(process, complaints)
         started.send(order)

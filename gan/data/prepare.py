@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
-from gan.data.cache import Cache, Entry
+from gan.data.cache import Cache, Entry, size_words
 from gan.data.dataset import LazyImages, Stored
 from gan.data.decode import Target, UnreadableError, range_of_all, strictly
 from gan.data.items import ArrayItems, Items
@@ -148,12 +148,9 @@ def _made(cache: Cache, entry: Entry, source: Source, wanted: Wanted) -> Prepare
     target = _target(items, wanted)
     shape = (len(items), items.parts * target.channels, target.height, target.width)
     size = int(np.prod(shape, dtype=np.int64))
-    if not cache.has_room(size):
+    if no_room := cache.make_room(size):
         made = _without_cache(items, target)
-        made.notes.append(
-            f"not kept for the next time: {size / 1e9:.1f} GB are more than cache_limit "
-            f"({cache.limit / 1e9:.1f} GB) allows, or than is free in {cache.folder}"
-        )
+        made.notes.append(f"not kept for the next time: {size_words(size)} are {no_room}")
         return made
     with cache.making(entry) as partial:
         with open(partial.pixels, "wb") as file:

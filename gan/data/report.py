@@ -13,11 +13,11 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from gan.data.cache import size_words
 from gan.data.dataset import ImageData, LazyImages
 from gan.data.door import Options, as_data, find, look_at, open_data
-from gan.data.items import Items
+from gan.data.items import Items, printable
 from gan.data.prepare import kept_rows
-from gan.data.sources import printable
 from gan.errors import DataError, GanError
 from gan.networks import check_shape
 from gan.presets import PRESETS, preset_config
@@ -82,11 +82,12 @@ class Report:
             lines.append(f"  training would see: {_shape_words(self.data)}")
             lines += [f"    {note}" for note in self.data.notes if not note.startswith("left out")]
         if pairs:
-            lines.append("  gan train learns no pairs; examples/image_to_image.py does")
+            start = "examples/image_to_image.py could start; gan train learns no pairs"
         else:
             lines.append(f"  presets that fit: {', '.join(self.presets) or 'none'}")
-        lines.append(f"  {self.problem or 'training could start'}")
-        return printable("\n".join(lines))
+            start = "training could start"
+        lines.append(f"  {self.problem or start}")
+        return "\n".join(map(printable, lines))
 
 
 def describe(source: str, **options: Any) -> Report:
@@ -171,7 +172,7 @@ def _shape_words(data: ImageData) -> str:
     channels = channels // 2 if is_pair(data) else channels
     return (
         f"{len(data):,} {kind} of {channels}x{height}x{width} (channels x height x width), "
-        f"{np.prod(data.shape) * len(data) / 1e6:,.1f} MB"
+        f"{size_words(int(np.prod(data.shape)) * len(data))}"
     )
 
 
@@ -233,7 +234,6 @@ def contact_sheet(data: ImageData, path: Path, *, count: int = 64, columns: int 
         images = data.__getitems__(rows.tolist())[0].numpy()
         sheet = _tiled([_shown(image) for image in images], columns)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(sheet).save(path, "PNG")
     except OSError as error:
         raise DataError(f"the contact sheet cannot be written to {path}: {error}") from error

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gan.data.items import Items
+from gan.data.items import Items, printable
 from gan.errors import DataError
 
 Labels = npt.NDArray[np.int64]
@@ -72,11 +72,6 @@ class Identity:
 
     def __repr__(self) -> str:
         return self._digest.hexdigest()
-
-
-def printable(name: str) -> str:
-    """Return a file's name as text that can be written anywhere, whatever its bytes are."""
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def class_labels(

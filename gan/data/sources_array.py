@@ -175,9 +175,9 @@ def _images(path: Path, found: dict[str, _Entry], split: str) -> tuple[str, _Ent
         raise DataError(f"split: {path} has no test split ({listed}). Use split train.")
     what = "several arrays that may be images" if here else "no array of images"
     raise DataError(
-        f"data: {path} holds {what}: {listed}. Images have the shape (count, height, width), "
-        f"(count, height, width, channels) or (count, channels, height, width); save them alone, "
-        f"or under the name images."
+        f"data: {path} holds {what}: {listed or 'it is empty'}. Images have the shape "
+        f"(count, height, width), (count, height, width, channels) or (count, channels, height, "
+        f"width); save them alone, or under the name images."
     )
 
 
@@ -271,7 +271,8 @@ def _channels_first(path: Path, name: str, array: Array) -> tuple[Array, tuple[s
     elif not first and not last:
         raise DataError(
             f"data: {path}: {name or 'the array'} of shape {array.shape} has no axis of 1, 3 or 4 "
-            f"channels, neither second nor last."
+            f"channels, neither second nor last. "
+            f"Save grey images, RGB, or RGBA."
         )
     return (array.transpose(0, 3, 1, 2) if last else array), notes
 

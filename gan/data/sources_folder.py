@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from gan.data.items import FileItems
-from gan.data.sources import Identity, printable
+from gan.data.items import FileItems, printable
+from gan.data.sources import Identity
 from gan.data.tree import Tree, is_image, is_junk
 from gan.errors import DataError
 

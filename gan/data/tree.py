@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gan.data import labels as label_tables
-from gan.data.items import Items, PairItems, pick
+from gan.data.items import Items, PairItems, pick, printable
 from gan.data.sources import Identity, Source, class_labels, fingerprint_of
 from gan.errors import DataError
 
@@ -75,7 +75,7 @@ class Tree:
         notes = []
         ignored = [name for name in self.others if name != _OWN_LABELS]
         if ignored:
-            notes.append(f"{len(ignored)} other files ignored, such as {ignored[0]}")
+            notes.append(f"{len(ignored)} other files ignored, such as {printable(ignored[0])}")
         source = Source(self.name, self.items, fingerprint_of(self.identity, split))
         keep, base, also = self._split(split, notes)
         if pairs == "folders":
@@ -94,7 +94,8 @@ class Tree:
             return f"data: {self.where} is empty. Put images in it."
         return (
             f"data: {self.where} holds {len(self.others)} files but no images, such as "
-            f"{self.others[0]}. Files count as images by their ending: {' '.join(IMAGE_SUFFIXES)}."
+            f"{printable(self.others[0])}. Files count as images by their ending: "
+            f"{' '.join(IMAGE_SUFFIXES)}."
         )
 
     def _split(self, split: str, notes: list[str]) -> tuple[Sequence[int], str, set[str]]:
@@ -169,8 +170,8 @@ class Tree:
         elif insist:
             raise DataError(
                 f"labels: 'folders' makes a class of each folder, but {self.where} holds images "
-                f"outside of any, such as {paths[len(classes)]}. Put each image in the folder of "
-                f"its class, or use labels none."
+                f"outside of any, such as {printable(paths[len(classes)])}. Put each image in the "
+                f"folder of its class, or use labels none."
             )
 
     def _refuse_pairs(self, paths: Sequence[str], base: str) -> None:
@@ -193,7 +194,7 @@ class Tree:
         if alone:
             raise DataError(
                 f"pairs: {self.where} has {len(alone)} images in A or B without one of the same "
-                f"name in the other, such as {', '.join(alone[:3])}."
+                f"name in the other, such as {', '.join(map(printable, alone[:3]))}."
             )
         if not sides["A"]:
             raise DataError(
