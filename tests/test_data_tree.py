@@ -315,6 +315,8 @@ def test_styleganss_folders_without_labels_are_no_classes(tmp_path: Path) -> Non
         "cat/a.png,wild\ncat/b.png,tame\ndog/a.png,wild\ndog/b.png,tame\n",
         "id;age;class\ncat/a;1;wild\ncat/b;2;tame\ndog/a;3;wild\ndog/b;4;tame\n",
         "label\tfilename\nwild\t./cat/a.png\ntame\tcat/b.png\nwild\tdog\\a.png\ntame\tdog/b.png\n",
+        "cat/a.png,wild\ncat/a.png,wild\ncat/b.png,tame\ndog/a.png,wild\ndog/b.png,tame\n",
+        "pet,class\ncat/a,wild\ncat/b,tame\ndog/a,wild\ndog/b,tame\n",
         "\ufefffile,label\r\ncat/a.png, wild\r\ncat/b.png,tame\r\ndog/a.png,wild\r\n"
         "dog/b.png,tame\r\n\r\n",
     ],
@@ -363,6 +365,17 @@ def test_label_tables_that_do_not_fit(classes: Path) -> None:
             "or remove it.",
         ),
         ("file;label\ncat/a.png;x\ncat/b.png\n", "l.csv, line 3: 'cat/b.png' lacks a file or"),
+        (
+            "file,age,breed\ncat/a.png,3,x\n",
+            "l.csv has the columns file, age, breed. It needs one of files, named file or filename "
+            "or file_name or image or path or name or id, and one of labels, named label or class "
+            "or category or target. Name them so.",
+        ),
+        ("pet,breed\ncat/a.png,x\n", "l.csv has the columns pet, breed. It needs one of files"),
+        (
+            "cat/a.png,-1\ncat/b.png,0.0\n",
+            "l.csv has 1 labels below 0, such as -1. Number the classes from 0 on, or use labels",
+        ),
         ("", "l.csv needs a column of files and one of labels in every row."),
         ("file\nb.png\n", "l.csv needs a column of files and one of labels in every row."),
     ],
@@ -371,6 +384,20 @@ def test_rows_of_a_table_that_say_too_much_or_too_little(
     text: str, reason: str, classes: Path
 ) -> None:
     assert reason in labelled(classes, "l.csv", text)
+
+
+@pytest.mark.parametrize(("labels", "names"), [
+    (("0.0", "1", "1.0", "10"), ("0", "1", "10")), (("1.0", "1.5", "2", "2"), ("1.0", "1.5", "2")),
+    (("-", "a", "-1", "a"), ("-", "-1", "a")),
+])  # fmt: skip
+def test_numbers_in_a_table(
+    labels: tuple[str, ...], names: tuple[str, ...], classes: Path, tmp_path: Path
+) -> None:
+    files = ("cat/a.png", "cat/b.png", "dog/a.png", "dog/b.png")
+    rows = (f"{file},{label}\n" for file, label in zip(files, labels, strict=True))
+    (tmp_path / "l.csv").write_text("".join(rows))
+    found = open_data(str(classes), labels=str(tmp_path / "l.csv")).class_names
+    assert sorted(found) == sorted(names)
 
 
 def test_blank_lines_in_a_table(classes: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -112,21 +113,56 @@ def _from_csv(text: str, where: str, names: Sequence[str]) -> dict[str, str]:
         raise DataError(f"labels: {where}, line {reader.line_num}: {error}. Mend it.") from error
     if not rows or len(rows[0][1]) < 2:
         raise DataError(f"labels: {where} needs a column of files and one of labels in every row.")
-    head = [cell.strip().lower() for cell in rows[0][1]]
-    file = next((head.index(column) for column in FILE_COLUMNS if column in head), None)
-    label = next((head.index(column) for column in LABEL_COLUMNS if column in head), None)
-    has_head = file is not None or label is not None
-    if has_head and _normal(rows[0][1][0]) not in set(names):
+    file, label = 0, 1
+    if not _holds_a_file(rows[0][1], names):
+        file, label = _columns(rows[0][1], where)
         rows = rows[1:]
-    file = (0 if label != 0 else 1) if file is None else file
-    label = (1 if file != 1 else 0) if label is None else label
     for number, row in rows:
         if len(row) <= max(file, label) or not row[file].strip() or not row[label].strip():
             raise DataError(
                 f"labels: {where}, line {number}: {separator.join(row)!r} lacks a file or a label. "
                 f"Every row needs both; complete or remove it."
             )
-    return _one_each(((_normal(row[file]), row[label].strip()) for _, row in rows), where)
+    classes = _classes([row[label].strip() for _, row in rows], where)
+    return _one_each(zip((_normal(row[file]) for _, row in rows), classes, strict=True), where)
+
+
+def _holds_a_file(row: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a row is no header: some cell has a file's ending, or is a picture without it."""
+    parts = [os.path.splitext(os.path.basename(_normal(cell))) for cell in row]
+    stems = {os.path.splitext(os.path.basename(name))[0] for name in names}
+    return any(ending or stem in stems for stem, ending in parts)
+
+
+def _columns(row: Sequence[str], where: str) -> tuple[int, int]:
+    """Return which columns are of files and of labels; of two, one that is known is enough."""
+    head = [cell.strip().lower() for cell in row]
+    file = next((head.index(column) for column in FILE_COLUMNS if column in head), None)
+    label = next((head.index(column) for column in LABEL_COLUMNS if column in head), None)
+    if len(head) == 2:
+        file = 1 - label if file is None and label is not None else file
+        label = 1 - file if label is None and file is not None else label
+    if file is None or label is None:
+        raise DataError(
+            f"labels: {where} has the columns {', '.join(map(printable, row))}. It needs one of "
+            f"files, named {' or '.join(FILE_COLUMNS)}, and one of labels, named "
+            f"{' or '.join(LABEL_COLUMNS)}. Name them so."
+        )
+    return file, label
+
+
+def _classes(labels: list[str], where: str) -> list[str]:
+    """Return labels as they are; where all are whole numbers, 1.0 as 1."""
+    if not all(re.fullmatch(r"-?\d+(\.0*)?", label, re.ASCII) for label in labels):
+        return labels
+    numbers = [label.partition(".")[0] for label in labels]
+    below = [number for number in numbers if int(number) < 0]
+    if below:
+        raise DataError(
+            f"labels: {where} has {len(below)} labels below 0, such as {below[0]}. Number the "
+            f"classes from 0 on, or use labels none."
+        )
+    return numbers
 
 
 def _one_each(rows: Iterable[tuple[str, str]], where: str) -> dict[str, str]:
