@@ -61,10 +61,8 @@ class Reporter:
         )
         self._clock = time.perf_counter(), run.step
         real, labels = some_real(run.data, max(run.config.sample_num, 256), run.num_classes)
-        self._some = (
-            real[: min(run.config.batch_size, 64)],
-            labels[: min(run.config.batch_size, 64)],
-        )
+        few = torch.arange(min(run.config.batch_size, 64)) % len(real)  # as in a batch, repeated
+        self._some = real[few], labels[few]
         size, batch = run.data.shape[1:], run.images_per_update
         fits = bool(size) and all(32 <= side <= 256 for side in size)
         self._health = Health(real, suggest_gamma(size, batch) if fits else None)

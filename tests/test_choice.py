@@ -123,6 +123,17 @@ def test_the_command_line_says_what_it_chose_and_writes_it_down(
     assert (config.batch_size, config.conditional, config.generator.hidden) == (40, False, (8,))
 
 
+def test_a_single_image_is_learned_without_an_error(tmp_path: Path) -> None:
+    words = ["--data", "fake:1", "--resolution", "32", "--steps", "1", "--runs_dir", str(tmp_path)]
+    small = [
+        f"--{role}.{name}={value}"
+        for role in ("generator", "discriminator")
+        for name, value in (("width", 4), ("hidden", 8))
+    ]
+    assert main(["train", *words, *small]) == 0
+    assert (tmp_path / "few-shot-001" / "generator" / "samples.png").is_file()
+
+
 def test_gamma_counts_the_images_of_all_processes_and_a_batch_that_is_the_default_too() -> None:
     data, asked = Some((3, 64, 64), 300), Config(data="somewhere")
     one = choose(data, asked, LAPTOP).config
