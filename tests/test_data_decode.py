@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile, features
 
-from gan.data import open_data
+from gan.data import describe, open_data
 from gan.data.decode import (
     Target,
     UnreadableError,
@@ -177,6 +177,25 @@ def test_deep_ramp_is_monotone_and_not_clipped() -> None:
     assert values.mean() == pytest.approx(127.5, abs=0.5)
     assert (np.diff(values) >= 0).all()
     assert np.unique(values).size == 64
+
+
+def test_deep_colours_are_scaled_by_value(tmp_path: Path) -> None:
+    values = [*range(0, 600, 7), *range(0, 65536, 257), *range(128, 65536, 257), 65535]
+    exact = [round(value * 255 / 65535) for value in values]
+    for kind, channels in (2, 3), (6, 4), (4, 2):
+        samples = [value for value in values for _ in range(channels)]
+        (tmp_path / f"{kind}.png").write_bytes(png(16, kind, samples))
+        picture = open_picture((tmp_path / f"{kind}.png").read_bytes())
+        planes = convert(picture, Target(4, 1, len(values)))
+        for plane in planes if kind != 2 else planes[:3]:
+            assert plane[0].tolist() == exact
+    modes = describe(str(tmp_path)).modes
+    assert modes == {"RGB 16-bit": 1, "RGBA 16-bit+": 2}
+
+
+def test_a_deep_colour_key_is_exact() -> None:
+    picture = open_picture(png(16, 2, [1000, 0, 9, 1001, 0, 9], (1000, 0, 9)))
+    assert convert(picture, Target(4, 1, 2))[:, 0].tolist() == [[4, 4], [0, 0], [0, 0], [0, 255]]
 
 
 def test_a_deep_key_is_exact() -> None:

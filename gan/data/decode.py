@@ -20,6 +20,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from gan.data.colours import in_srgb
+from gan.data.deep_png import deepened, is_deep
 from gan.data.ranges import FLOATS, INTEGERS, are_whole, not_finite, value_range, why_none
 from gan.data.whole import ends_too_early
 
@@ -32,7 +33,6 @@ _FORMATS = (
     *("AVIF", "JPEG2000", "TGA", "DIB", "ICO", "PCX", "QOI"),
 )
 _ORIENTATION = 0x0112
-_PNG_DEPTH = 24  # place of the byte that says how many bits a value of a PNG has
 _EXACT = 256  # pixels; averages over areas of axes below twice this length are exact
 _METADATA = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif")
 _DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
@@ -89,16 +89,13 @@ def open_picture(data: bytes) -> Image.Image:
         UnreadableError: if any part of it cannot be decoded.
     """
     try:
-        picture: Image.Image = Image.open(io.BytesIO(data), formats=formats())
-        picture.load()
+        opened = Image.open(io.BytesIO(data), formats=formats())
+        opened.load()
+        picture = deepened(data, opened) if is_deep(data, opened) else opened
     except Exception as error:  # a decoder's complaint may be of any class
         raise UnreadableError(_reason(data, error)) from error
     if ends_too_early(data, picture):
         raise UnreadableError("the file ends before the picture does (an unfinished download?)")
-    key = picture.info.get("transparency")
-    if isinstance(key, tuple) and picture.format == "PNG" and data[_PNG_DEPTH] == 16:
-        # Pillow keeps the upper bytes of the pixels, but all of the key.
-        picture.info["transparency"] = tuple(value >> 8 for value in key)
     return _upright(picture)
 
 
@@ -165,6 +162,11 @@ def is_grey(picture: Image.Image) -> bool:
         return picture.mode in _GREY
     colours = np.asarray(picture.convert("RGBA"))[..., :3]
     return bool((colours == colours[..., :1]).all())
+
+
+def mode_name(picture: Image.Image) -> str:
+    """Return Pillow's name of the mode, or what it was before Pillow reduced it."""
+    return picture.mode + " 16-bit" * ("deep" in picture.info)
 
 
 def has_opacity(picture: Image.Image) -> bool:

@@ -35,7 +35,7 @@ class Report:
         total: images found.
         data: those that training would see; None where there are none.
         sizes: how many images have each size, "WIDTHxHEIGHT", as they are in the source.
-        modes: how many have each of Pillow's modes, with "+" where something shows through.
+        modes: how many have each mode, Pillow's or "RGB 16-bit", "+" where something shows through.
         classes: how many images each class has; empty where unlabelled.
         unreadable: name of each damaged image, and the reason.
         duplicates: names of images that are the same once decoded, a group each.

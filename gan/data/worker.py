@@ -14,7 +14,16 @@ from typing import BinaryIO
 import numpy as np
 
 from gan.data.colours import profile_effect
-from gan.data.decode import Bytes, Target, UnreadableError, convert, extremes, has_opacity, strictly
+from gan.data.decode import (
+    Bytes,
+    Target,
+    UnreadableError,
+    convert,
+    extremes,
+    has_opacity,
+    mode_name,
+    strictly,
+)
 from gan.data.items import Items
 
 
@@ -24,7 +33,8 @@ class Outcome:
 
     Attributes:
         failures: number of the example, and why it cannot be read.
-        modes: how many pictures have each of Pillow's modes, "+" where something shows through.
+        modes: how many pictures have each mode, Pillow's or "RGB 16-bit", "+" where something
+            shows through.
         sizes: how many pictures have each size, "WIDTHxHEIGHT".
         profiles: how many pictures have a colour profile that was "converted", or "ignored"
             because it cannot be used.
@@ -80,7 +90,9 @@ def decode_stretch(
             write(nothing)
             continue
         for picture in pictures:
-            met[picture.mode, has_opacity(picture), picture.size, profile_effect(picture)] += 1
+            met[
+                mode_name(picture), has_opacity(picture), picture.size, profile_effect(picture)
+            ] += 1
         write(planes[0] if len(planes) == 1 else np.concatenate(planes))
     for (mode, opacity, (width, height), effect), count in met.items():
         outcome.modes[mode + "+" * opacity] += count
