@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from gan.data import ImageData, open_data
+from gan.data.archive import members_of
 from gan.errors import DataError
 
 
@@ -123,6 +124,38 @@ def test_a_link_out_of_a_tar_refuses_it(target: str, tmp_path: Path) -> None:
         archive.addfile(member)
     with pytest.raises(DataError, match=rf"'x/a\.png', a link to '{target}', points outside"):
         open_data(str(tmp_path / "bad.tar"))
+
+
+def test_members_of_a_tar_that_are_no_plain_files(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for index, name in enumerate(["x/a.png", "x/b.png", "x/a.png"]):
+            archive.add(picture(tmp_path / "p.png", index), f"./{name}")
+        hard, link, pipe = tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE
+        kinds = [("c.png", "./x/b.png", hard), ("d.png", "x/e.png", hard)]
+        kinds += [("f.png", "x/a.png", link), ("g.png", "", pipe)]
+        for name, target, kind in kinds:
+            member = tarfile.TarInfo(name)
+            member.linkname, member.type = target, kind
+            archive.addfile(member)
+    assert members_of(tmp_path / "a.tar").ignored == [
+        "x/a.png (a later one has its name)",
+        *("d.png (a link)", "f.png (a link)", "g.png (no plain file)"),
+    ]
+    data = open_data(str(tmp_path / "a.tar"))
+    assert values(data) == [2, 1, 1]  # c.png is x/b.png
+    note = "4 other files ignored, such as x/a.png (a later one has its name)"
+    assert data.notes[0] == note
+
+
+def test_a_name_that_a_zip_has_twice_is_of_the_last(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for index, name in enumerate(["a.png", "b.png", "c.png"]):
+            archive.write(picture(tmp_path / "p.png", index), name)
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.write(picture(tmp_path / "p.png", 9), "a.png")
+    data = open_data(str(tmp_path / "a.zip"))
+    assert values(data) == [9, 1, 2]
+    assert data.notes[0] == "1 other files ignored, such as a.png (a later one has its name)"
 
 
 def test_damage_in_a_zip_is_found(classes: Path, tmp_path: Path) -> None:

@@ -153,12 +153,12 @@ class Members:
     Attributes:
         items: every plain file.
         identity: name, size and checksum or time of each.
-        links: members that are links, which are not followed.
+        ignored: the other members but folders, each with the reason.
     """
 
     items: ArchiveItems
     identity: list[tuple[str, int, int]]
-    links: list[str]
+    ignored: list[str]
 
 
 def is_archive(path: Path) -> bool:
@@ -185,42 +185,60 @@ def members_of(path: Path) -> Members:
 
 
 def _zip(path: Path) -> Members:
-    names, spans, links, identity = [], [], [], []
+    found, ignored = _Found(), []
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             _check_inside(path, info.filename)
             if stat.S_ISLNK(info.external_attr >> 16):
-                links.append(info.filename)
+                ignored.append(f"{info.filename} (a link)")
             elif not info.is_dir():
-                names.append(info.filename)
                 place = (info.header_offset, info.compress_size, info.file_size)
-                spans.append((*place, info.CRC, info.compress_type))
-                identity.append((info.filename, info.file_size, info.CRC))
-    return Members(_items(path, names, spans), identity, links)
+                span = (*place, info.CRC, info.compress_type)
+                found.add(info.filename, span, (info.filename, info.file_size, info.CRC))
+    return found.members(path, ignored)
 
 
 def _tar(path: Path) -> Members:
-    names, spans, links, identity = [], [], [], []
+    found, ignored = _Found(), []
     with tarfile.open(path) as archive:
         for info in archive:
             _check_inside(path, info.name)
+            name, target = info.name.removeprefix("./"), info.linkname.removeprefix("./")
             if info.issym() or info.islnk():
                 base = f"{os.path.dirname(info.name)}/" if info.issym() else ""
                 _check_inside(path, info.name, base.lstrip("/") + info.linkname, info.linkname)
-                links.append(info.name)
+            if info.islnk() and target in found.spans:
+                found.add(name, found.spans[target], (info.name, *found.identity[target][1:]))
+            elif info.issym() or info.islnk():
+                ignored.append(f"{name} (a link)")
             elif info.isreg() and not info.issparse():
-                names.append(info.name.removeprefix("./"))
-                spans.append((info.offset_data, info.size, info.size, _WHOLE, _WHOLE))
-                identity.append((info.name, info.size, int(info.mtime)))
+                span = (info.offset_data, info.size, info.size, _WHOLE, _WHOLE)
+                found.add(name, span, (info.name, info.size, int(info.mtime)))
+            elif not info.isdir():
+                ignored.append(f"{name} (no plain file)")
     with open(path, "rb") as file:
         head = file.read(6)
     packing = next((name for name, mark in _MARKS.items() if head.startswith(mark)), "")
-    return Members(_items(path, names, spans, packing), identity, links)
+    return found.members(path, ignored, packing)
 
 
-def _items(path: Path, names: list[str], spans: list[Any], packing: str = "") -> ArchiveItems:
-    table = np.array(spans, np.int64).reshape(-1, 5)
-    return ArchiveItems(path, names, table, path.stat().st_mtime_ns, packing)
+class _Found:
+    """Plain files by name; of several with one name the last, as if they were unpacked."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, tuple[int, ...]] = {}
+        self.identity: dict[str, tuple[str, int, int]] = {}
+        self.replaced: list[str] = []
+
+    def add(self, name: str, span: tuple[int, ...], identity: tuple[str, int, int]) -> None:
+        if name in self.spans:
+            self.replaced.append(f"{name} (a later one has its name)")
+        self.spans[name], self.identity[name] = span, identity
+
+    def members(self, path: Path, ignored: list[str], packing: str = "") -> Members:
+        table = np.array(list(self.spans.values()), np.int64).reshape(-1, 5)
+        items = ArchiveItems(path, list(self.spans), table, path.stat().st_mtime_ns, packing)
+        return Members(items, list(self.identity.values()), [*self.replaced, *ignored])
 
 
 def _check_inside(archive: Path, name: str, target: str | None = None, link: str = "") -> None:

@@ -20,7 +20,7 @@ def archive_tree(path: Path) -> Tree:
     """
     members = members_of(path)
     names = members.items.names
-    images, others = [], list(members.links)
+    images, others = [], list(members.ignored)
     for index, name in enumerate(names):
         if any(is_junk(part) for part in name.split("/")):
             continue
