@@ -106,8 +106,8 @@ def test_values_are_scaled_by_their_range(
 
 @pytest.mark.parametrize(("values", "reason"), [
     *((pair, f"values of type float32 from {pair[0]:g} to {pair[1]:g} are in none of the ranges "
-       "0 to 1, -1 to 1, 0 to 255, 0 to 65535; but for 0 to 1, values that are not whole must "
-       "fill more than half of it. Scale or clip them, or save them as uint8.")
+       "0 to 1, -1 to 1, 0 to 255, 0 to 65535 (but for 0 to 1, they must be whole numbers, or "
+       "reach beyond half of it). Scale or clip them, or save them as uint8.")
       for pair in ([-3.0, 3.0], [0.0, 1e6], [0.5, 1.01], [-0.01, 1.0], [0.5, 255.5])),
     ([0.0, np.nan], "image 1 (counted from 0) holds NaN. Mend it, or leave it out."),
     ([np.inf, 0.0], "image 0 (counted from 0) holds infinity. Mend it, or leave it out."),

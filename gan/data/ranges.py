@@ -42,7 +42,7 @@ def why_none(low: float, high: float, ranges: tuple[Range, ...]) -> str:
         ranges: those that could have been.
     """
     words = ", ".join(f"{bottom} to {top}" for bottom, top in ranges)
-    rule = "; but for 0 to 1, values that are not whole must fill more than half of it"
+    rule = " (but for 0 to 1, they must be whole numbers, or reach beyond half of it)"
     return f"{low:g} to {high:g} are in none of the ranges {words}{rule * (ranges == FLOATS)}"
 
 
