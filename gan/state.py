@@ -139,12 +139,7 @@ def resume(folder: Path, config: Config | None = None) -> Run:
         raise ConfigError(f"steps: {config.steps}, but the run is at step {checkpoint.step}")
     run = build(config)
     saved = checkpoint.manifest
-    if run.data.fingerprint != saved["data"]["fingerprint"]:
-        raise ConfigError(
-            f"data: {config.data} is not what {folder} was trained on "
-            f"({len(run.data)} images here, {saved['data']['images']} there); "
-            "give the same data, or start a new run"
-        )
+    _compare_data(run, folder, saved["data"])
     if run.accelerator.num_processes != saved["num_processes"]:
         _log.info("processes: %d, was %d", run.accelerator.num_processes, saved["num_processes"])
     before = Config.from_dict(saved["config"]).images_per_process * saved["num_processes"]
@@ -255,6 +250,22 @@ def _apply(player: Player, lr: float, beta1: float, weight_decay: float) -> None
             group["betas"] = (beta1, group["betas"][1])
         if "weight_decay" in group:
             group["weight_decay"] = weight_decay
+
+
+def _compare_data(run: Run, folder: Path, saved: dict[str, Any]) -> None:
+    """Refuse other data. Files that were copied have other times, which is all that is known."""
+    if run.data.fingerprint == saved["fingerprint"]:
+        return
+    data, here, there = run.config.data, len(run.data), saved["images"]
+    if here != there or not Path(data).exists():
+        raise ConfigError(
+            f"data: {data} is not what {folder} was trained on ({here} images here, {there} "
+            "there); give the same data, or start a new run"
+        )
+    _log.warning(
+        "data: %s has as many images as %s was trained on, but its files are of another time: "
+        "unless they are copies of those, this is another training", data, folder,
+    )  # fmt: skip
 
 
 def _refuse_changes(config: Config, checkpoint: Checkpoint) -> None:

@@ -309,6 +309,25 @@ def test_other_data_of_the_same_name_is_refused(
         gan.resume(folder)
 
 
+def test_copies_of_the_data_are_accepted_and_fewer_images_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for i in range(20):
+        Image.new("L", (8, 8), 10 * i).save(photos / f"{i}.png")
+    options = {"data": str(photos), "conditional": False, "steps": 2}
+    folder = gan.train(tiny(tmp_path / "runs", **options))
+    for path in photos.iterdir():
+        os.utime(path, (1, 1))  # as another machine would have them
+    run = gan.resume(folder, dataclasses.replace(gan.state.saved_config(folder), steps=3))
+    assert "as many images" in caplog.text
+    assert run.step == 2
+    (photos / "3.png").unlink()
+    with pytest.raises(ConfigError, match=r"was trained on \(19 images here, 20 there\)"):
+        gan.resume(folder)
+
+
 def test_a_folder_without_a_complete_checkpoint_says_what_to_do(tmp_path: Path) -> None:
     run = gan.build(tiny(tmp_path))
     gan.start(run)

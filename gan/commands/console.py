@@ -67,7 +67,12 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+
+    def stop(*_: object) -> None:
+        os.write(2, b"\nstopped before the training began; nothing was written\n")
+        os._exit(128 + signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
