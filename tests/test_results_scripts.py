@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +30,7 @@ def cells(row: str) -> list[str]:
 
 
 def test_a_measurement_is_a_row_of_the_ledger(tmp_path: Path) -> None:
+    pytest.importorskip("torch_fidelity")
     words = ("--minutes", "0.01", "--seeds", "3", "--samples", "200", "--threads", "1")
     folders = ("--cache", str(tmp_path / "cache"), "--pictures", str(tmp_path))
     (row,) = output("measure.py", "ring", *words, *folders)
