@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import psutil  # type: ignore[import-untyped]
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from gan.chance import Chance, generator_for
 from gan.data import ImageData
 from gan.freeze import Buffers
-from gan.penalties import PENALTIES, Scores
+from gan.penalties import PENALTIES, Scores, by_kind
 from gan.player import Player
 from gan.run import Run
 
@@ -113,7 +112,7 @@ def gradient_share(run: Run, real: Tensor, labels: Tensor) -> float:
             *(real.to(device), fake, *logits, critic, chance),
             generator=run.generator.raw,
             inputs=inputs,
-            critics={kind: partial(critic, kind=kind) for kind in ("real", "fake")},
+            critics=by_kind(critic),
         )
         terms = [
             run.penalty_weight(each) * PENALTIES[each.name].scale * run.terms[each.name](scores)

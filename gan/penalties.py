@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -304,6 +305,18 @@ def _layers_that_overwrite(
         for handle in handles:
             handle.remove()
     return list(dict.fromkeys(found))
+
+
+def by_kind(critic: Callable[..., Tensor]) -> dict[str, Critic]:
+    """What `Scores.critics` holds, of a critic that is told which kind of image it sees.
+
+    Args:
+        critic: takes images and `kind`, "real" or "fake", and gives logits of shape (batch,).
+
+    Returns:
+        A critic of images alone for each kind.
+    """
+    return {kind: partial(critic, kind=kind) for kind in ("real", "fake")}
 
 
 def _between(scores: Scores, center: float = 1.0, one_sided: bool = False) -> Tensor:

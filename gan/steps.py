@@ -21,7 +21,7 @@ from torch import Tensor
 from gan.chance import Chance
 from gan.errors import ConfigError
 from gan.losses import AdversarialLoss, signs
-from gan.penalties import GradientNorm, Scores, logits_and_gradients
+from gan.penalties import GradientNorm, Scores, by_kind, logits_and_gradients
 from gan.player import Player
 
 Penalties = Mapping[str, tuple[float, Callable[[Scores], Tensor]]]
@@ -256,7 +256,7 @@ def _scores(
         *(batch.real, fake, real_logits, fake_logits, critic, batch.chance),
         generator=generator.raw,
         inputs=batch.inputs,
-        critics={kind: partial(critic, kind=kind) for kind in ("real", "fake")},
+        critics=by_kind(critic),
         gradients=gradients,
         exact=discriminator.twice_differentiable,
     )

@@ -69,7 +69,7 @@ def interruptible() -> Iterator[None]:
         return
 
     def stop(*_: object) -> None:
-        os.write(2, b"\nstopped before the training began; nothing was written\n")
+        os.write(2, b"\nstopped\n")
         os._exit(128 + signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, stop)

@@ -13,7 +13,6 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +25,7 @@ from gan.data import ImageData
 from gan.losses import LOSSES, signs
 from gan.optimizers import schedule_lr, set_beta2
 from gan.parts import augmentation_for, networks_for, optimizer_for
-from gan.penalties import GENERATOR_PENALTIES, PENALTIES, Scores
+from gan.penalties import GENERATOR_PENALTIES, PENALTIES, Scores, by_kind
 from gan.power_ema import PowerEMA
 from gan.regularizers import Remembering
 from gan.schedules import Schedule
@@ -295,7 +294,7 @@ class PlainLoop:
         inputs = (batch.z, *batch.condition)
         scores = Scores(
             *(batch.real, fake, *logits, critic, batch.chance, self.generator, inputs),
-            critics={kind: partial(critic, kind=kind) for kind in ("real", "fake")},
+            critics=by_kind(critic),
             gradients=gradients,
             exact=self.config.mixed_precision == "no",
         )
