@@ -120,6 +120,18 @@ def test_values_without_a_known_range(values: list[float], reason: str, tmp_path
     assert str(caught.value) == f"data: {path}: {reason}"
 
 
+@pytest.mark.parametrize(("low", "high"), [
+    (0, 1.0000001), (-1e-7, 1), (-1.0000002, 1.0000002), (-0.001, 255.4), (-9, 65600.5),
+])  # fmt: skip
+def test_what_arithmetic_adds_to_a_range_rounds_away(
+    low: float, high: float, tmp_path: Path
+) -> None:
+    array = np.array([low, high, high / 2], np.float32)[:, None, None] * np.ones((1, 4, 4))
+    data = open_data(saved(tmp_path, array.astype(np.float32)))
+    middle = 191 if low < -1 and high < 2 else 128
+    assert data.images[:, 0, 0, 0].tolist() == [0, 255, middle]
+
+
 @pytest.mark.parametrize("values", [[0, 2], [0, 300], [0.5, 128], [7.5, 40000]])
 def test_values_that_are_whole_or_fill_their_range(values: list[float], tmp_path: Path) -> None:
     array = np.array(values, np.float32)[:, None, None] * np.ones((1, 4, 4), np.float32)

@@ -425,9 +425,10 @@ def area_mean(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     return fine.reshape(height, rows, width, columns).mean((1, 3))
 
 
-@pytest.mark.parametrize(
-    "sizes", [(64, 64, 8, 8), (64, 48, 9, 7), (10, 10, 7, 7), (31, 17, 16, 16), (9, 100, 8, 3)]
-)
+@pytest.mark.parametrize("sizes", [
+    (64, 64, 8, 8), (64, 48, 9, 7), (10, 10, 7, 7), (31, 17, 16, 16), (9, 100, 8, 3),
+    (375, 60, 64, 9), (1100, 1, 96, 1),
+])  # fmt: skip
 def test_a_smaller_image_is_the_mean_over_exact_areas(sizes: tuple[int, int, int, int]) -> None:
     rows, columns, height, width = sizes
     pixels = np.random.default_rng(1).integers(0, 256, (rows, columns))

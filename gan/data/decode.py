@@ -12,8 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from gan.data.colours import in_srgb
 from gan.data.deep_png import deepened, is_deep
 from gan.data.ranges import FLOATS, INTEGERS, are_whole, not_finite, value_range, why_none
+from gan.data.resizing import framed, resized
 from gan.data.whole import ends_too_early
 
 Bytes = npt.NDArray[np.uint8]
@@ -33,7 +33,6 @@ _FORMATS = (
     *("AVIF", "JPEG2000", "TGA", "DIB", "ICO", "PCX", "QOI"),
 )
 _ORIENTATION = 0x0112
-_EXACT = 256  # pixels; averages over areas of axes below twice this length are exact
 _METADATA = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif")
 _DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
 _RANGES = {"F": FLOATS, "I": (*INTEGERS, (0, 2**31 - 1))}
@@ -201,8 +200,8 @@ def convert(picture: Image.Image, target: Target) -> Bytes:
         plain = _plain(picture, target)
     except (ValueError, OSError) as error:
         raise UnreadableError(f"mode {picture.mode}: {error}") from error
-    box, height, width = _frame(plain.width, plain.height, target)
-    planes = _with_channels(_resize(plain, box, height, width), target.channels)
+    box, height, width = framed(*plain.size, (target.width, target.height), target.fit)
+    planes = _with_channels(resized(plain, box, height, width), target.channels)
     if (height, width) == (target.height, target.width):
         return planes
     canvas = np.empty((target.channels, target.height, target.width), np.uint8)
@@ -287,83 +286,3 @@ def _with_channels(planes: Bytes, channels: int) -> Bytes:
     if len(planes) == 3 and channels == 4:
         planes = np.concatenate([planes, np.full_like(planes[:1], 255)])
     return planes
-
-
-# --- geometry ------------------------------------------------------------------------------------
-
-Box = tuple[int, int, int, int]
-
-
-def _frame(width: int, height: int, target: Target) -> tuple[Box, int, int]:
-    """Return which pixels are used (left, top, right, bottom), and the size they are brought to."""
-    across, down = target.width / width, target.height / height
-    if target.fit == "stretch":
-        return (0, 0, width, height), target.height, target.width
-    if target.fit == "pad":
-        scale = min(across, down)
-        tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
-        return (0, 0, width, height), tall, wide
-    scale = max(across, down)
-    # Whole pixels: an offset of half a pixel would blur every image that is not resized at all.
-    wide = min(width, max(1, round(target.width / scale)))
-    tall = min(height, max(1, round(target.height / scale)))
-    left, top = (width - wide) // 2, (height - tall) // 2
-    return (left, top, left + wide, top + tall), target.height, target.width
-
-
-def _resize(picture: Image.Image, box: Box, height: int, width: int) -> Bytes:
-    """Return the box at the size asked for, (channels, height, width).
-
-    A smaller axis is averaged over the exact area of each new pixel, a larger one is interpolated
-    linearly: neither rings, so no value leaves the range of its neighbours.
-    """
-    if (box, picture.mode == "F") == ((0, 0, width, height), False):
-        return _planes(picture)
-    from_width, from_height = box[2] - box[0], box[3] - box[1]
-    blocks = _block(from_width, width), _block(from_height, height)
-    if blocks != (1, 1):
-        picture = picture.reduce(blocks, box)
-    elif box != (0, 0, *picture.size):
-        picture = picture.crop(box)
-    if picture.size == (width, height) and picture.mode != "F":
-        return _planes(picture)
-    values = _planes(picture).astype(np.float32)
-    if len(values) == 4:  # colour counts as much as it can be seen
-        values[:3] *= values[3] / 255
-    values = values @ _weights(from_width, width, blocks[0]).T
-    values = _weights(from_height, height, blocks[1]) @ values
-    if len(values) == 4:
-        values[:3] *= 255 / np.maximum(values[3], 0.5)
-    return np.rint(np.minimum(values, 255)).astype(np.uint8)
-
-
-def _planes(picture: Image.Image) -> npt.NDArray[Any]:
-    """Return the pixels of a picture in mode L, F, RGB or RGBA, (channels, height, width)."""
-    kind = np.float32 if picture.mode == "F" else np.uint8
-    pixels = np.frombuffer(picture.tobytes(), kind)
-    rows = pixels.reshape(picture.height, picture.width, -1)
-    return np.ascontiguousarray(rows.transpose(2, 0, 1))
-
-
-def _block(length: int, new: int) -> int:
-    """Return how many pixels Pillow may average first, which is fast.
-
-    All of a new pixel where that is whole pixels; else, of large images, at most a quarter of it.
-    """
-    if length >= new and length % new == 0:
-        return length // new
-    return max(1, min(length // (4 * new), length // _EXACT))
-
-
-@lru_cache(maxsize=512)
-def _weights(length: int, new: int, block: int) -> Floats:
-    """Return how much each of the averaged blocks counts in each new pixel, rows that sum to 1."""
-    if new < length:
-        edges = np.minimum(np.arange(-(-length // block) + 1) * block, length)
-        cuts = np.arange(new + 1) * (length / new)
-        ends = np.minimum(edges[None, 1:], cuts[1:, None])
-        overlap = np.maximum(ends - np.maximum(edges[None, :-1], cuts[:-1, None]), 0)
-        return np.asarray(overlap / overlap.sum(1, keepdims=True), np.float32)
-    centres = np.clip((np.arange(new) + 0.5) * (length / new) - 0.5, 0, length - 1)
-    distance = np.abs(centres[:, None] - np.arange(length)[None])
-    return np.asarray(np.maximum(1 - distance, 0), np.float32)

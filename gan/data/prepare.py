@@ -23,7 +23,7 @@ from gan.data.sources import Source, fingerprint_of
 from gan.data.worker import Outcome
 from gan.errors import DataError
 
-_VERSION = 4  # of the pixels in the cache: one more wherever the same settings give other values
+_VERSION = 5  # of the pixels in the cache: one more wherever the same settings give other values
 _SAMPLE = 256
 _SMALL = 64 << 20
 _LARGEST_GUESS = 256

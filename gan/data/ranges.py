@@ -12,13 +12,16 @@ Range = tuple[int, int]
 FLOATS: tuple[Range, ...] = ((0, 1), (-1, 1), (0, 255), (0, 65535))
 INTEGERS: tuple[Range, ...] = ((0, 255), (0, 65535))
 
+_ROUNDED = 0.49 / 255  # of a range: what lies so far outside still rounds to its black or white
+
 
 def value_range(low: float, high: float, ranges: tuple[Range, ...], *, whole: bool) -> Range | None:
     """Return the first range that values are in, if it is clear that they are meant to be.
 
     It is where they lie within 0 to 1, are whole numbers, or reach beyond half of the range's end
     (of its beginning for -1 to 1). So 0 to 1.01 is none, instead of black of 0 to 255; -0.01 to 1
-    is none, instead of grey of -1 to 1.
+    is none, instead of grey of -1 to 1. What arithmetic with floats adds, as in 1.0000001, does not
+    count.
 
     Args:
         low: the smallest value of all.
@@ -28,7 +31,8 @@ def value_range(low: float, high: float, ranges: tuple[Range, ...], *, whole: bo
     """
     for bottom, top in ranges:
         clear = whole or (bottom, top) == (0, 1) or 2 * max(-low if bottom else high, 0) > top
-        if bottom <= low and high <= top and clear:  # never true of NaN
+        beyond = 0 if whole else _ROUNDED * (top - bottom)
+        if bottom - beyond <= low and high <= top + beyond and clear:  # never true of NaN
             return bottom, top
     return None
 
