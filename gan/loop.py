@@ -61,6 +61,7 @@ def train_step(run: Run) -> dict[str, Tensor]:
     """
     config, accelerator, phase = run.config, run.accelerator, run.stopwatch.phase
     measure = not run.latest or is_shown(run, run.step + 1)
+    controlled = run.augment.schedule is None  # by the signs of each update
 
     for critic in range(config.n_critic):
         with phase("data"):
@@ -85,7 +86,8 @@ def train_step(run: Run) -> dict[str, Tensor]:
                 run.loss,
                 penalties=run.due_penalties(),
                 augment=run.augment,
-                measure=measure,
+                measure=measure or controlled,
+                joint=config.joint_forward,
             )
             run.after_discriminator(scalars)
 

@@ -76,6 +76,7 @@ def discriminator_step(
     penalties: Penalties | None = None,
     augment: Augment = unchanged,
     measure: bool = True,
+    joint: bool = False,
 ) -> dict[str, Tensor]:
     """One update of the discriminator from a window of micro-batches.
 
@@ -96,12 +97,14 @@ def discriminator_step(
             example, shape (batch,). They are taken in fp32 with respect to the images before
             augmentation, and share the one backward.
         augment: differentiable augmentation of images; real and fake ones each get their own.
-        measure: whether anybody reads the norm of the gradient, which takes an operation for each
-            parameter.
+        measure: whether anybody reads more than the terms of the objective. The norm of the
+            gradient takes an operation for each parameter.
+        joint: judge real and fake images in one forward. The discriminator must judge each image
+            by itself.
 
     Returns:
-        Detached scalars by TensorBoard tag: loss/discriminator, logits/real, logits/fake,
-        sign/real, sign/fake, penalty/NAME (unweighted) and, if measured, grad_norm/discriminator.
+        Detached scalars by TensorBoard tag: loss/discriminator, penalty/NAME (unweighted) and, if
+        measured, logits/real, logits/fake, sign/real, sign/fake and grad_norm/discriminator.
 
     Raises:
         ConfigError: micro-batches of several sizes, or another number of them than the
@@ -112,17 +115,13 @@ def discriminator_step(
     for i, batch in enumerate(batches):
         with discriminator.micro_batch(i, of=len(batches)):
             fake = _fakes(generator, batch)
-            logits, gradients = _judge(discriminator, batch, fake, augment, penalties)
+            logits, gradients = _judge(discriminator, batch, fake, augment, penalties, joint)
             adversarial = loss.discriminator(*logits)
             scores = _scores(players, batch, augment, fake, logits, gradients)
             objective, terms = _penalised(adversarial, penalties, scores)
             accelerator.backward(objective)
-        report = {"loss/discriminator": adversarial.detach()}
-        seen = [each.detach() for each in logits]
-        for name, value, sign in zip(("real", "fake"), seen, signs(loss, *seen), strict=True):
-            report[f"logits/{name}"] = value.mean()
-            report[f"sign/{name}"] = sign.mean()
-        reports.append(report | terms)
+        report = {"loss/discriminator": adversarial.detach()} | terms
+        reports.append(report | (_seen(loss, logits) if measure else {}))
     return _mean(reports) | _update(discriminator, measure)
 
 
@@ -206,20 +205,24 @@ def _judge(
     fake: Tensor,
     augment: Augment,
     penalties: Penalties | None,
+    joint: bool,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Logits of the real and the fake images, and those gradients that penalties ask for.
 
     The forward that gives the logits gives the gradients too where it is in full precision. Real
-    and fake images each have a forward: in most losses they pull equally hard at a bias whose
-    units do not change sides, which is exactly zero in two equal forwards only. Of a rounding
-    error Adam would make whole steps, other ones for each way of cutting the batch.
+    and fake images each have a forward unless told otherwise: in most losses they pull equally hard
+    at a bias whose units do not change sides, which is exactly zero in two equal forwards only. Of
+    a rounding error Adam would make whole steps, other ones for each way of cutting the batch.
     """
     images = {"real": batch.real, "fake": fake}
 
     def judge(names: Sequence[str], *images: Tensor) -> list[Tensor]:
         pairs = zip(names, images, strict=True)
         shown = [augment(each, batch.chance.child(name)) for name, each in pairs]
-        return [discriminator.model(each, *batch.condition) for each in shown]
+        if not joint or len(shown) == 1:
+            return [discriminator.model(each, *batch.condition) for each in shown]
+        condition = [torch.cat([each] * len(shown)) for each in batch.condition]
+        return list(discriminator.model(torch.cat(shown), *condition).chunk(len(shown)))
 
     terms = [term for _, term in (penalties or {}).values()]
     wanted = {term.at for term in terms if isinstance(term, GradientNorm)}
@@ -234,6 +237,13 @@ def _judge(
         if name not in found:
             found[name] = judge([name], images[name])[0]
     return [found[name] for name in images], dict(zip(asked, gradients, strict=True))
+
+
+def _seen(loss: AdversarialLoss, logits: Sequence[Tensor]) -> dict[str, Tensor]:
+    real, fake = (each.detach() for each in logits)
+    values = {"logits/real": real, "logits/fake": fake}
+    values["sign/real"], values["sign/fake"] = signs(loss, real, fake)
+    return {tag: value.mean() for tag, value in values.items()}
 
 
 def _scores(

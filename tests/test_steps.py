@@ -207,14 +207,17 @@ def test_a_lazy_penalty_is_due_every_kth_update_with_k_times_the_weight():
 
 
 def test_gradients_are_measured_where_a_point_of_the_curves_is_due():
-    """At the first step too, so that there is something to show."""
-    run = points_run(log_every=3, steps=5)
-    measured = []
+    """At the first step too, so that there is something to show. So is what was said of images."""
+    run = points_run(log_every=3, steps=5, penalties=["r1"], loss="hinge")
+    steps = []
     for _ in range(5):
         scalars = train_step(run)
         run.latest |= scalars
-        measured.append({"grad_norm/generator", "grad_norm/discriminator"} <= set(scalars))
-    assert measured == [True, False, True, False, True]
+        steps.append(set(scalars))
+    terms = {"loss/generator", "loss/discriminator", "penalty/r1"}
+    seen = {f"{what}/{kind}" for what in ("logits", "sign") for kind in ("real", "fake")}
+    whole = terms | seen | {"grad_norm/generator", "grad_norm/discriminator"}
+    assert steps == [whole, terms, whole, terms, whole]
 
 
 # --- fewer forwards, the same step -----------------------------------------------------------
@@ -249,6 +252,28 @@ def test_a_pure_discriminator_is_asked_less_often(loss, penalties, forwards, con
     assert (ends[0] - ends[1]).abs().max() <= 1e-12
 
 
+@pytest.mark.parametrize(
+    ("penalties", "spared"), [([], 1), (["r1"], 0), (["r1", "r2"], 1), (["r2", "wgan-gp/2"], 0)]
+)
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_joint_forward_changes_nothing_but_the_number_of_forwards(
+    penalties, spared, micro_batches, float64
+):
+    ends, counts = [], []
+    for joint in (False, True):
+        cut = {"gradient_accumulation_steps": micro_batches, "batch_size": 8 // micro_batches}
+        options = {"loss": "hinge", "penalties": penalties, "conditional": True, "steps": 4} | cut
+        run, calls = points_run(points(16, num_classes=2), joint_forward=joint, **options), []
+        run.discriminator.raw.head.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        train_step(run)
+        counts.append(len(calls) // micro_batches)
+        for _ in range(3):
+            train_step(run)
+        ends.append(weights(run.generator.raw, run.discriminator.raw))
+    assert counts[0] - counts[1] == spared
+    assert (ends[0] - ends[1]).abs().max() <= 1e-12
+
+
 def test_in_fp32_too_a_batch_may_be_cut():
     """A bias that both kinds of image pull at equally hard gets no gradient, not a rounding error.
 
@@ -263,6 +288,16 @@ def test_in_fp32_too_a_batch_may_be_cut():
             train_step(run)
         ends.append(weights(run.generator.raw, run.discriminator.raw))
     assert (ends[0] - ends[1]).abs().max() <= 1e-5
+
+
+def test_a_joint_forward_of_a_network_with_a_memory_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        points_run(joint_forward=True, discriminator={"norm": "spectral"})
+    assert str(caught.value) == (
+        "joint_forward: on, but the discriminator does not say of itself that it judges each image "
+        "alone (batch and spectral norm do not; one that does has an attribute pure = True); leave "
+        "it off"
+    )
 
 
 def test_networks_with_a_memory_do_not_call_themselves_pure():
