@@ -48,6 +48,18 @@ def test_digits_are_scaled_by_value() -> None:
     assert data.labels.tolist() == raw.target.tolist()
 
 
+def test_digits_come_without_importing_scikit_learn_and_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = "import sys, gan.data\ngan.data.open_data('digits')\nsys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    data = open_data("digits")
+    monkeypatch.setattr("gan.data.sources_made._DIGITS", "elsewhere.csv")
+    other = open_data("digits")
+    assert torch.equal(other.images, data.images)
+    assert torch.equal(other.labels, data.labels)
+
+
 def test_one_and_many_examples_agree() -> None:
     data = open_data("digits")
     images, labels = data.__getitems__([5, 3, 5])

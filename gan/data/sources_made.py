@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,6 +21,7 @@ POINTS_SCALE = {"ring": 2.5, "grid": 5.0}
 """Divides the points, to bring them into [-1, 1] as images are."""
 POINTS_STD = 0.02
 FAKE_COUNT = 1000
+_DIGITS = "datasets/data/digits.csv.gz"
 _FAKE_LIMIT = 4 << 30
 
 
@@ -43,14 +48,29 @@ def digits() -> Source:
     Reference: E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998,
     as `sklearn.datasets.load_digits` ships it.
     """
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = _digits()
     images = np.rint(pixels.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8)
     names = tuple(str(digit) for digit in range(10))
     return Source(
         "digits", ArrayItems(images), fingerprint_of(images), labels.astype(np.int64), names
     )
+
+
+def _digits() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Pixels from 0 to 16, shape (1797, 64), and labels.
+
+    Read from scikit-learn's file where that lies where it did for years: importing scikit-learn
+    takes longer than all else that a small training starts with.
+    """
+    found = find_spec("sklearn")
+    path = Path(found.origin if found and found.origin else "").parent / _DIGITS
+    if path.is_file():
+        table = np.loadtxt(path, delimiter=",")
+        return table[:, :-1], table[:, -1]
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    return pixels, labels
 
 
 def fake(name: str, resolution: tuple[int, int] | None, channels: int | None) -> Source:
