@@ -263,7 +263,10 @@ def test_loops_warm_up_for_some_steps_unless_that_takes_long(
 ) -> None:
     order: list[str] = []
     slow, quick = Timed(clock, step, 1.0, "s", order), Timed(clock, 0.25, 1.0, "q", order)
-    assert warm_up({"slow": slow, "quick": quick}, 6, CPU) == step  # of the slowest
+    told: list[str] = []
+    loops = {"slow": slow, "quick": quick}
+    assert warm_up(loops, 6, CPU, told.append) == step  # of the slowest
+    assert told == ["warming up: slow", "warming up: quick"]
     assert (order.count("s"), order.count("q")) == (taken, 6)
 
 

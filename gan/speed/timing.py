@@ -122,7 +122,11 @@ class Rounds:
 
 
 def warm_up(
-    loops: Mapping[str, Loop], steps: int, device: torch.device, seconds: float = 1.0
+    loops: Mapping[str, Loop],
+    steps: int,
+    device: torch.device,
+    tell: Callable[[str], None],
+    seconds: float = 1.0,
 ) -> float:
     """Let every loop allocate, compile and choose what it does once only.
 
@@ -130,13 +134,15 @@ def warm_up(
         loops: by name.
         steps: least number of each.
         device: where they run.
+        tell: is told which loop it is.
         seconds: least time of each; 5 times that is enough for two steps, 10 times that for one.
 
     Returns:
         Seconds of a step of the slowest loop, at its best: on a busy machine the mean says little.
     """
     best = []
-    for loop in loops.values():
+    for name, loop in loops.items():
+        tell(f"warming up: {name}")
         begin, each = time.perf_counter(), list[float]()
         taken = 0.0
         while not (
@@ -178,7 +184,7 @@ def in_turns(
         rounds: how many.
         patience: seconds after which the third round is the last one.
         log_every: steps between two points of the curves.
-        tell: is told which round it is.
+        tell: is told which round and which loop it is.
 
     Returns:
         The rounds.
@@ -188,9 +194,9 @@ def in_turns(
     for number in range(rounds):
         if number >= LEAST_ROUNDS and time.perf_counter() - begin > patience:
             break
-        tell(f"round {number + 1} of {rounds}")
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
+            tell(f"round {number + 1} of {rounds}: {name}")
             step, log = _slice(loops[name], steps, device)
             seconds[name].append(step + log / log_every)
             logging[name].append(log)

@@ -98,8 +98,7 @@ def _about(trio: Trio, note: str | None) -> dict[str, Any]:
 def _measured(trio: Trio, rounds: int | None, seconds: float, tell: Tell) -> dict[str, Any]:
     run, device = trio.toolkit.run, trio.device
     config, length = run.config, period(run.config)
-    tell("warming up")
-    each = warm_up(trio.loops, length + 2, device)
+    each = warm_up(trio.loops, length + 2, device, tell)
     steps = slice_of(seconds, each, length)
     matrix = MatrixRate(device, _KINDS.get(config.mixed_precision, torch.float32))
     timed = in_turns(
