@@ -142,9 +142,9 @@ class Config(DataConfig):
     """Train the generator on the fakes that the discriminator has just seen: faster, because they
     are made once, unless an update has several micro-batches."""
     joint_forward: bool = False
-    """Judge real and fake images in one forward: faster for small networks, which must judge each
-    image by itself. In fp32 a bias that both pull at equally hard then moves by rounding errors,
-    other ones for each way of cutting the batch."""
+    """Judge real and fake images in one forward, where the discriminator judges each by itself (no
+    batch or spectral norm): faster for small networks. In fp32 a bias that both pull at equally
+    hard then moves by rounding errors, other ones for each way of cutting the batch."""
     ema_half_life: Schedule = Schedule(10_000.0)
     """Half-life of the averaged generator, in images; 0: no averaging."""
     ema_rampup: float | None = 0.05

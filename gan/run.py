@@ -356,12 +356,6 @@ def _check_networks(config: Config, generator: nn.Module, discriminator: nn.Modu
             )
         if normed and config.batch_size == 2:
             _log.warning("batch_size: 2 gives the %s's batch norm poor statistics", role)
-    if config.joint_forward and not getattr(discriminator, "pure", False):
-        raise ConfigError(
-            "joint_forward: on, but the discriminator does not say of itself that it judges each "
-            "image alone (batch and spectral norm do not; one that does has an attribute "
-            "pure = True); leave it off"
-        )
     last = list(discriminator.modules())[-1]
     if isinstance(last, nn.Sigmoid | nn.Softmax):
         raise ConfigError(

@@ -99,8 +99,7 @@ def discriminator_step(
         augment: differentiable augmentation of images; real and fake ones each get their own.
         measure: whether anybody reads more than the terms of the objective. The norm of the
             gradient takes an operation for each parameter.
-        joint: judge real and fake images in one forward. The discriminator must judge each image
-            by itself.
+        joint: judge real and fake images in one forward, if the discriminator is `pure`.
 
     Returns:
         Detached scalars by TensorBoard tag: loss/discriminator, penalty/NAME (unweighted) and, if
@@ -219,7 +218,7 @@ def _judge(
     def judge(names: Sequence[str], *images: Tensor) -> list[Tensor]:
         pairs = zip(names, images, strict=True)
         shown = [augment(each, batch.chance.child(name)) for name, each in pairs]
-        if not joint or len(shown) == 1:
+        if len(shown) == 1 or not (joint and discriminator.pure):
             return [discriminator.model(each, *batch.condition) for each in shown]
         condition = [torch.cat([each] * len(shown)) for each in batch.condition]
         return list(discriminator.model(torch.cat(shown), *condition).chunk(len(shown)))

@@ -290,14 +290,13 @@ def test_in_fp32_too_a_batch_may_be_cut():
     assert (ends[0] - ends[1]).abs().max() <= 1e-5
 
 
-def test_a_joint_forward_of_a_network_with_a_memory_is_refused():
-    with pytest.raises(ConfigError) as caught:
-        points_run(joint_forward=True, discriminator={"norm": "spectral"})
-    assert str(caught.value) == (
-        "joint_forward: on, but the discriminator does not say of itself that it judges each image "
-        "alone (batch and spectral norm do not; one that does has an attribute pure = True); leave "
-        "it off"
-    )
+def test_a_network_with_a_memory_has_no_joint_forward(float64):
+    ends = []
+    for joint in (False, True):
+        run = points_run(joint_forward=joint, discriminator={"norm": "spectral"})
+        train_step(run)
+        ends.append(weights(run.generator.raw, run.discriminator.raw))
+    assert torch.equal(*ends)
 
 
 def test_networks_with_a_memory_do_not_call_themselves_pure():
