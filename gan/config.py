@@ -154,7 +154,8 @@ class Config(DataConfig):
     between is rebuilt from the checkpoints after the training."""
 
     mixed_precision: Literal["no", "fp16", "bf16"] = "no"
-    """Precision of forward and backward; penalties are always in fp32."""
+    """Precision of forward and backward; penalties are always in fp32, and so is what shares a
+    forward with them."""
     compile: bool = False
     """Compile both networks with torch.compile."""
     channels_last: bool = False

@@ -313,14 +313,41 @@ class Player:
                 buffer.copy_(part.view_as(buffer))
 
     @property
+    def _device_type(self) -> str:
+        return str(self.accelerator.device.type)
+
+    @property
     def pure(self) -> bool:
         """Whether the network says of itself that each output depends on its input alone."""
         return bool(getattr(self.raw, "pure", False))
 
     @property
+    def eager(self) -> bool:
+        """Whether the network is not compiled."""
+        return not hasattr(self.model, "_orig_mod")
+
+    @property
     def twice_differentiable(self) -> bool:
-        """Whether a penalty may go through `model` itself; else it needs `full_precision`."""
-        return not (self.accelerator.native_amp or hasattr(self.model, "_orig_mod"))
+        """Whether a penalty may go through `model` as it is called; else it needs full precision.
+
+        See `exactly` and `full_precision`.
+        """
+        return self.eager and not self.accelerator.native_amp
+
+    def exactly(self, *inputs: Tensor) -> Tensor:
+        """The prepared network outside autocast, for a forward that penalties share.
+
+        Args:
+            inputs: what the network takes.
+
+        Returns:
+            What it returns, in the precision of its weights.
+        """
+        if not self.accelerator.native_amp:
+            return self.model(*inputs)  # type: ignore[no-any-return]
+        plain = {"forward": self.raw._original_forward}  # Accelerate's other one would autocast
+        with _changed(self.raw, plain), torch.autocast(self._device_type, enabled=False):
+            return self.model(*inputs)  # type: ignore[no-any-return]
 
     def full_precision(self, *inputs: Tensor) -> Tensor:
         """The raw network, eager and outside autocast, for penalties.
@@ -335,7 +362,7 @@ class Player:
             What it returns, in the precision of its weights.
         """
         forward = getattr(self.raw, "_original_forward", self.raw.forward)
-        with torch.autocast(self.accelerator.device.type, enabled=False):
+        with torch.autocast(self._device_type, enabled=False):
             return forward(*inputs)  # type: ignore[no-any-return]
 
     def check_finite(self, step: int) -> None:

@@ -208,28 +208,32 @@ def _judge(
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Logits of the real and the fake images, and those gradients that penalties ask for.
 
-    The forward that gives the logits gives the gradients too where it is in full precision. Real
+    The forward that gives the logits gives the gradients too where it may be in full precision: a
+    forward of both kinds that penalties need in full precision replaces one in less. Real
     and fake images each have a forward unless told otherwise: in most losses they pull equally hard
     at a bias whose units do not change sides, which is exactly zero in two equal forwards only. Of
     a rounding error Adam would make whole steps, other ones for each way of cutting the batch.
     """
     images = {"real": batch.real, "fake": fake}
 
-    def judge(names: Sequence[str], *images: Tensor) -> list[Tensor]:
+    def judge(
+        names: Sequence[str], *images: Tensor, network: Callable[..., Tensor] = discriminator.model
+    ) -> list[Tensor]:
         pairs = zip(names, images, strict=True)
         shown = [augment(each, batch.chance.child(name)) for name, each in pairs]
         if len(shown) == 1 or not (joint and discriminator.pure):
-            return [discriminator.model(each, *batch.condition) for each in shown]
+            return [network(each, *batch.condition) for each in shown]
         condition = [torch.cat([each] * len(shown)) for each in batch.condition]
-        return list(discriminator.model(torch.cat(shown), *condition).chunk(len(shown)))
+        return list(network(torch.cat(shown), *condition).chunk(len(shown)))
 
     terms = [term for _, term in (penalties or {}).values()]
     wanted = {term.at for term in terms if isinstance(term, GradientNorm)}
-    if not (wanted and discriminator.pure and discriminator.twice_differentiable):
+    exact = discriminator.twice_differentiable or (discriminator.eager and len(wanted) == 2)
+    if not (wanted and discriminator.pure and exact):
         return judge([*images], *images.values()), {}
     asked = [name for name in images if name in wanted]
     logits, gradients = logits_and_gradients(
-        partial(judge, asked), *[images[name] for name in asked]
+        partial(judge, asked, network=discriminator.exactly), *[images[name] for name in asked]
     )
     found = dict(zip(asked, logits, strict=True))
     for name in images:
@@ -267,7 +271,7 @@ def _scores(
         inputs=batch.inputs,
         critics=by_kind(critic),
         gradients=gradients,
-        exact=discriminator.twice_differentiable,
+        exact=discriminator.twice_differentiable or len(gradients) == 2,
     )
 
 

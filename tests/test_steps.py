@@ -274,6 +274,41 @@ def test_a_joint_forward_changes_nothing_but_the_number_of_forwards(
     assert (ends[0] - ends[1]).abs().max() <= 1e-12
 
 
+def judged_in(precision, penalties):
+    """What one update makes of a pure discriminator's weights, from this process's part."""
+    torch.manual_seed(0)
+    acc = accelerator(mixed_precision=precision)
+    rank, of = acc.process_index, acc.num_processes
+    generator = nn.Linear(3, 2)
+    discriminator = build_discriminator("mlp", (2,), hidden=(16, 16))
+    start = weights(discriminator)
+    pair = prepared(acc, generator, discriminator, optimizer=torch.optim.SGD, lr=1.0)
+    torch.manual_seed(1)
+    real, z, fake = torch.randn(8, 2), torch.randn(8, 3), torch.randn(8, 2)
+    mine = slice(rank * 8 // of, (rank + 1) * 8 // of)
+    batch = MicroBatch(real[mine], (z[mine],), fake=fake[mine])
+    due = {name: (0.5, PENALTIES[name].term) for name in penalties}
+    forward = vars(pair[1].raw).get("forward")
+    discriminator_step(acc, *pair, [batch], LOSSES["relativistic"], penalties=due)
+    assert vars(pair[1].raw).get("forward") is forward
+    return weights(pair[1].raw) - start
+
+
+def test_under_bf16_a_forward_that_both_penalties_share_is_the_only_one_and_in_fp32():
+    found = {}
+    for precision, penalties in itertools.product(("no", "bf16"), (("r1", "r2"), ("r1",))):
+        reset_accelerate()
+        found[precision, len(penalties)] = judged_in(precision, penalties)
+    assert (found["bf16", 2] - found["no", 2]).norm() <= 1e-6 * found["no", 2].norm()
+    assert (found["bf16", 1] - found["no", 1]).norm() > 1e-4 * found["no", 1].norm()
+
+
+def test_under_bf16_that_forward_is_averaged_over_the_processes(two_processes):
+    exact = judged_in("no", ("r1", "r2"))
+    for mine in two_processes(judged_in, "bf16", ("r1", "r2")):
+        assert (mine - exact).norm() <= 1e-6 * exact.norm()
+
+
 def test_in_fp32_too_a_batch_may_be_cut():
     """A bias that both kinds of image pull at equally hard gets no gradient, not a rounding error.
 

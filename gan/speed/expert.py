@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -81,13 +82,13 @@ class ExpertLoop(PlainLoop):
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         images = {"real": batch.real, "fake": fake}
         kinds = [kind for name, kind in (("r1", "real"), ("r2", "fake")) if name in due]
-        if self.config.mixed_precision != "no":
+        if self.config.mixed_precision != "no" and len(kinds) == 1:
             kinds = []  # a second derivative wants full precision, so a forward of its own
         for kind in kinds:
             images[kind] = images[kind].detach().requires_grad_()
         judge = self.discriminator if kinds else self._fast_discriminator
         seen = [self._seen(each, batch, name) for name, each in images.items()]
-        with self._precision():
+        with nullcontext() if kinds else self._precision():
             if self._per_example and len(kinds) != 1:
                 condition = [torch.cat([each, each]) for each in batch.condition]
                 real_logits, fake_logits = judge(torch.cat(seen), *condition).chunk(2)
