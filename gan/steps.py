@@ -208,11 +208,11 @@ def _judge(
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Logits of the real and the fake images, and those gradients that penalties ask for.
 
-    The forward that gives the logits gives the gradients too where it may be in full precision: a
-    forward of both kinds that penalties need in full precision replaces one in less. Real
-    and fake images each have a forward unless told otherwise: in most losses they pull equally hard
-    at a bias whose units do not change sides, which is exactly zero in two equal forwards only. Of
-    a rounding error Adam would make whole steps, other ones for each way of cutting the batch.
+    A forward in full precision gives the gradients too. Where the others are not, and both kinds of
+    image need one for a penalty, it gives the logits too. Real and fake images each have their own
+    unless told otherwise: in most losses they pull equally hard at a bias whose units do not change
+    sides, which is exactly zero in two equal forwards only. Of a rounding error Adam would make
+    whole steps, other ones for each way of cutting the batch.
     """
     images = {"real": batch.real, "fake": fake}
 
@@ -228,10 +228,10 @@ def _judge(
 
     terms = [term for _, term in (penalties or {}).values()]
     wanted = {term.at for term in terms if isinstance(term, GradientNorm)}
-    exact = discriminator.twice_differentiable or (discriminator.eager and len(wanted) == 2)
-    if not (wanted and discriminator.pure and exact):
-        return judge([*images], *images.values()), {}
     asked = [name for name in images if name in wanted]
+    exact = discriminator.twice_differentiable or (discriminator.eager and len(asked) == 2)
+    if not (asked and discriminator.pure and exact):
+        return judge([*images], *images.values()), {}
     logits, gradients = logits_and_gradients(
         partial(judge, asked, network=discriminator.exactly), *[images[name] for name in asked]
     )
