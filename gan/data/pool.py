@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 Bar: TypeAlias = "tqdm[NoReturn]"
 
 _ALONE_SECONDS = 1.0  # less work than this is done sooner than other processes are started
-_STRETCH = 64
+_STRETCH, _LONGEST_STRETCH = 64, 512  # pictures; at first, and at most
+_STRETCH_SECONDS = 0.05  # so that the bar moves, but few messages are sent
 _FLUSH_SECONDS = 1.0
 
 # The paths first: a folder of the person's may hold a module of the same name as one of ours.
@@ -68,7 +69,7 @@ def decode_all(items: Items, target: Target, out: Path | Bytes | None) -> Outcom
             run.alone(bar, alone)
             if run.done < len(items):
                 with _flushing(out) if isinstance(out, Path) else nullcontext():
-                    run.together(bar, min(processes, -(-(len(items) - run.done) // _STRETCH)))
+                    run.together(bar, processes)
     except KeyboardInterrupt:
         logger.warning("Preparing images was stopped; nothing was kept.")
         raise
@@ -152,7 +153,7 @@ class _Run:
 
     def __init__(self, items: Items, target: Target, out: Path | Bytes | None) -> None:
         self.items, self.target, self.out = items, target, out
-        self.outcome, self.done = Outcome(), 0
+        self.outcome, self.done, self.stretch = Outcome(), 0, _STRETCH
         self._lock = threading.Lock()
 
     def alone(self, bar: Bar, seconds: float) -> None:
@@ -173,10 +174,13 @@ class _Run:
                     raise _no_room(self.out, error) from error
             self._keep(self.done, pixels, outcome, bar)
             self.done += len(part)
-            left = (time.monotonic() - began) / self.done * (len(self.items) - self.done)
+            each = (time.monotonic() - began) / self.done
+            left = each * (len(self.items) - self.done)
+            self.stretch = max(1, min(_LONGEST_STRETCH, round(_STRETCH_SECONDS / each)))
 
     def together(self, bar: Bar, processes: int) -> None:
         stretches = self._stretches()
+        processes = min(processes, -(-(len(self.items) - self.done) // self.stretch))
         stop = threading.Event()
         with ThreadPoolExecutor(processes) as threads:
             futures = [threads.submit(self._serve, stretches, bar, stop) for _ in range(processes)]
@@ -187,8 +191,8 @@ class _Run:
                 stop.set()
 
     def _stretches(self) -> Iterator[tuple[int, Items]]:
-        for start in range(self.done, len(self.items), _STRETCH):
-            yield start, self.items.portable(start, start + _STRETCH)
+        for start in range(self.done, len(self.items), self.stretch):
+            yield start, self.items.portable(start, start + self.stretch)
 
     def _serve(
         self, stretches: Iterator[tuple[int, Items]], bar: Bar, stop: threading.Event

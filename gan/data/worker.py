@@ -26,6 +26,8 @@ from gan.data.decode import (
 )
 from gan.data.items import Items
 
+_BUFFER = 1 << 20  # bytes of pixels that are written at once
+
 
 @dataclass
 class Outcome:
@@ -124,7 +126,7 @@ def serve(orders: BinaryIO, answers: BinaryIO) -> None:
     """
     order: Order = pickle.load(orders)
     with strictly(), ExitStack() as stack:
-        file = stack.enter_context(open(order.path, "r+b")) if order.path else None
+        file = stack.enter_context(open(order.path, "r+b", _BUFFER)) if order.path else None
         while True:
             try:
                 first, items = pickle.load(orders)
