@@ -61,13 +61,14 @@ def growth(arguments):
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
-def images_per_second(preset, processes, steps):
+def images_per_second(preset, data, processes, steps):
     """Of `gan train`, as TensorBoard has it, without the first of ten points."""
     batch = gan.preset_config(preset).batch_size // processes
     with tempfile.TemporaryDirectory() as folder:
         command = ["-m", "gan", "train", preset, "--runs_dir", folder, "--batch_size", str(batch)]
         command += ["--steps", str(steps), "--log_every", str(steps // 10), "--num_workers", "0"]
         command += ["--sample_every", "None", "--save_every", "None"]
+        command += ["--data", data] if data else []
         launcher = [sys.executable]
         if processes > 1:
             launcher += ["-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
@@ -88,7 +89,9 @@ def processes(arguments):
     for preset in arguments.presets:
         ratios = []
         for _ in range(arguments.rounds):
-            one, two = (images_per_second(preset, n, arguments.steps) for n in (1, 2))
+            one, two = (
+                images_per_second(preset, arguments.data, n, arguments.steps) for n in (1, 2)
+            )
             ratios.append(two / one)
         spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         print(f"| {preset} | {gan.preset_config(preset).batch_size} | {spread} |", flush=True)
@@ -100,6 +103,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="of a slice of the growth")
     parser.add_argument("--presets", nargs="+", default=["digits", "fashion-mnist"])
+    parser.add_argument("--data", help="instead of the presets' own, such as fake:256")
     parser.add_argument("--steps", type=int, default=400, help="of a training by processes")
     arguments = parser.parse_args()
     {"growth": growth, "processes": processes}[arguments.what](arguments)
