@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gan.errors import ConfigError, DivergenceError
-from gan.freeze import Buffers, Copies, frozen
+from gan.freeze import Buffers, Copies, changed, frozen
 
 _WHY_NOT = {
     DistributedType.FSDP: "sharded parameters cannot be differentiated twice, as penalties need",
@@ -199,7 +199,7 @@ class Player:
             self._is_ahead, self._mean = False, []
         else:
             self._buffers.restore(self._start)
-        with _changed(self.accelerator, settings):
+        with changed(self.accelerator, settings):
             try:
                 with nullcontext() if last else self.accelerator.no_sync(self.model):
                     yield
@@ -313,10 +313,6 @@ class Player:
                 buffer.copy_(part.view_as(buffer))
 
     @property
-    def _device_type(self) -> str:
-        return str(self.accelerator.device.type)
-
-    @property
     def pure(self) -> bool:
         """Whether the network says of itself that each output depends on its input alone."""
         return bool(getattr(self.raw, "pure", False))
@@ -328,10 +324,7 @@ class Player:
 
     @property
     def twice_differentiable(self) -> bool:
-        """Whether a penalty may go through `model` as it is called; else it needs full precision.
-
-        See `exactly` and `full_precision`.
-        """
+        """Whether a penalty may go through `model` itself; else it needs `full_precision`."""
         return self.eager and not self.accelerator.native_amp
 
     def exactly(self, *inputs: Tensor) -> Tensor:
@@ -346,7 +339,7 @@ class Player:
         if not self.accelerator.native_amp:
             return self.model(*inputs)  # type: ignore[no-any-return]
         plain = {"forward": self.raw._original_forward}  # Accelerate's other one would autocast
-        with _changed(self.raw, plain), torch.autocast(self._device_type, enabled=False):
+        with changed(self.raw, plain), torch.autocast(self.accelerator.device.type, enabled=False):
             return self.model(*inputs)  # type: ignore[no-any-return]
 
     def full_precision(self, *inputs: Tensor) -> Tensor:
@@ -362,7 +355,7 @@ class Player:
             What it returns, in the precision of its weights.
         """
         forward = getattr(self.raw, "_original_forward", self.raw.forward)
-        with torch.autocast(self._device_type, enabled=False):
+        with torch.autocast(self.accelerator.device.type, enabled=False):
             return forward(*inputs)  # type: ignore[no-any-return]
 
     def check_finite(self, step: int) -> None:
@@ -404,16 +397,3 @@ class Player:
 
 def _uncompiled(model: nn.Module) -> nn.Module:
     return getattr(model, "_orig_mod", model)
-
-
-@contextmanager
-def _changed(target: object, values: dict[str, Any]) -> Iterator[None]:
-    """Give attributes other values for a while, also where an error ends it."""
-    before = {name: getattr(target, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(target, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(target, name, value)
