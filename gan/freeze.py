@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -86,21 +82,3 @@ class frozen:
         for parameter in self._trained:
             parameter.requires_grad_(True)
         self._buffers.restore(self._before)
-
-
-@contextmanager
-def changed(target: object, values: dict[str, Any]) -> Iterator[None]:
-    """Give attributes other values for a while, also where an error ends it.
-
-    Args:
-        target: whose they are.
-        values: by name.
-    """
-    before = {name: getattr(target, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(target, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(target, name, value)

@@ -11,12 +11,12 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from torch import distributed, nn
 
+from gan.accelerators import check_accelerator
 from gan.augment import TRANSFORMS, Augmentation
 from gan.config import Config
 from gan.network_config import OWN_FLAGS, NetworkConfig, Option
 from gan.networks import build_discriminator, build_generator, read_options
 from gan.optimizers import build_optimizer
-from gan.player import check_accelerator
 from gan.schedules import Schedule
 
 

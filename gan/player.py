@@ -8,7 +8,6 @@ network. It knows nothing of GANs: two make a GAN, one makes a text classifier.
 from __future__ import annotations
 
 import copy
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -16,54 +15,15 @@ from typing import Any, overload
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gan.accelerators import check_accelerator
 from gan.errors import ConfigError, DivergenceError
-from gan.freeze import Buffers, Copies, changed, frozen
-
-_WHY_NOT = {
-    DistributedType.FSDP: "sharded parameters cannot be differentiated twice, as penalties need",
-    DistributedType.DEEPSPEED: "its engine steps one model, and a GAN's backward passes two",
-    DistributedType.MEGATRON_LM: "it splits one transformer, not two networks",
-    DistributedType.XLA: "its optimizers step through torch_xla, once for all networks",
-}
+from gan.freeze import Buffers, Copies, frozen
 
 _LEAST_SCALE = 2.0**-14
 """Thirty halvings below where torch starts; a gradient that still overflows is not finite."""
-
-
-def check_accelerator(accelerator: Accelerator) -> None:
-    """Refuse what cannot train two networks correctly, before anything is prepared.
-
-    Args:
-        accelerator: the run's Accelerator.
-
-    Raises:
-        ConfigError: FSDP, DeepSpeed, Megatron or XLA; processes that do not know of each other;
-            fp8; or fp16 without a gradient scaler, as on a CPU.
-    """
-    kind, precision = accelerator.distributed_type, accelerator.mixed_precision
-    if kind in _WHY_NOT:
-        raise ConfigError(
-            f"{kind.value} cannot train two networks against each other: {_WHY_NOT[kind]}; "
-            "use plain data parallelism (accelerate launch --multi_gpu, or torchrun)"
-        )
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if launched != accelerator.num_processes:
-        raise ConfigError(
-            f"{launched} processes were launched, but the Accelerator sees "
-            f"{accelerator.num_processes}, so each would train alone; launch them with torchrun or "
-            "accelerate launch, and on CPUs give Accelerator(cpu=True)"
-        )
-    if precision not in ("no", "bf16", "fp16"):
-        raise ConfigError(f"mixed_precision: {precision} is not one of no, bf16, fp16")
-    if precision == "fp16" and accelerator.scaler is None:
-        raise ConfigError(
-            f"mixed_precision: fp16 on {accelerator.device.type} would silently run in fp32; "
-            "use bf16 or no"
-        )
 
 
 class Player:
@@ -199,7 +159,7 @@ class Player:
             self._is_ahead, self._mean = False, []
         else:
             self._buffers.restore(self._start)
-        with changed(self.accelerator, settings):
+        with _changed(self.accelerator, settings):
             try:
                 with nullcontext() if last else self.accelerator.no_sync(self.model):
                     yield
@@ -320,7 +280,7 @@ class Player:
     @property
     def eager(self) -> bool:
         """Whether the network is not compiled."""
-        return not hasattr(self.model, "_orig_mod")
+        return _uncompiled(self.model) is self.model
 
     @property
     def twice_differentiable(self) -> bool:
@@ -339,7 +299,7 @@ class Player:
         if not self.accelerator.native_amp:
             return self.model(*inputs)  # type: ignore[no-any-return]
         plain = {"forward": self.raw._original_forward}  # Accelerate's other one would autocast
-        with changed(self.raw, plain), torch.autocast(self.accelerator.device.type, enabled=False):
+        with _changed(self.raw, plain), torch.autocast(self.accelerator.device.type, enabled=False):
             return self.model(*inputs)  # type: ignore[no-any-return]
 
     def full_precision(self, *inputs: Tensor) -> Tensor:
@@ -397,3 +357,16 @@ class Player:
 
 def _uncompiled(model: nn.Module) -> nn.Module:
     return getattr(model, "_orig_mod", model)
+
+
+@contextmanager
+def _changed(target: object, values: dict[str, Any]) -> Iterator[None]:
+    """Give attributes other values for a while, also where an error ends it."""
+    before = {name: getattr(target, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)

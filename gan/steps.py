@@ -217,7 +217,7 @@ def _judge(
     images = {"real": batch.real, "fake": fake}
 
     def judge(
-        names: Sequence[str], *images: Tensor, network: Callable[..., Tensor] = discriminator.model
+        network: Callable[..., Tensor], names: Sequence[str], *images: Tensor
     ) -> list[Tensor]:
         pairs = zip(names, images, strict=True)
         shown = [augment(each, batch.chance.child(name)) for name, each in pairs]
@@ -229,16 +229,17 @@ def _judge(
     terms = [term for _, term in (penalties or {}).values()]
     wanted = {term.at for term in terms if isinstance(term, GradientNorm)}
     asked = [name for name in images if name in wanted]
-    exact = discriminator.twice_differentiable or (discriminator.eager and len(asked) == 2)
-    if not (asked and discriminator.pure and exact):
-        return judge([*images], *images.values()), {}
+    # Never one kind of image in fp32 and the other in less: a loss compares their logits.
+    alike = discriminator.twice_differentiable or asked == [*images]
+    if not (asked and alike and discriminator.pure and discriminator.eager):
+        return judge(discriminator.model, [*images], *images.values()), {}
     logits, gradients = logits_and_gradients(
-        partial(judge, asked, network=discriminator.exactly), *[images[name] for name in asked]
+        partial(judge, discriminator.exactly, asked), *[images[name] for name in asked]
     )
     found = dict(zip(asked, logits, strict=True))
     for name in images:
         if name not in found:
-            found[name] = judge([name], images[name])[0]
+            found[name] = judge(discriminator.model, [name], images[name])[0]
     return [found[name] for name in images], dict(zip(asked, gradients, strict=True))
 
 
@@ -271,7 +272,7 @@ def _scores(
         inputs=batch.inputs,
         critics=by_kind(critic),
         gradients=gradients,
-        exact=discriminator.twice_differentiable or len(gradients) == 2,
+        exact=discriminator.twice_differentiable or bool(gradients),
     )
 
 

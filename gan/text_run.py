@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, get_linear_schedule_with_warmup
 
+from gan.accelerators import check_accelerator
 from gan.checkpoint import Checkpoint, newest_checkpoint, remove_leftovers, save_checkpoint
 from gan.errors import CheckpointError, ConfigError
 from gan.optimizers import optimizer_class
-from gan.player import Player, check_accelerator
+from gan.player import Player
 from gan.text.batches import Windows, data_loader
 from gan.text.config import TextConfig
 from gan.text.dataset import TextData

@@ -25,7 +25,7 @@ LAYERS = [
     {"flags", "presets"},
     {"augment", "chance", "freeze", "losses", "networks", "optimizers", "penalties"}
     | {"regularizers", "warp"},
-    {"progress"},
+    {"accelerators", "progress"},
     {"card", "checkpoint", "choice", "data", "ema", "export", "gallery", "hub", "metrics", "player"}
     | {"portable", "power_ema", "sampling", "stopwatch", "text", "tracking"},
     {"steps"},

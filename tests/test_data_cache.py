@@ -129,6 +129,19 @@ def test_mapped_images_can_be_sent_without_their_pixels(photos: Path) -> None:
     assert same(data, pickle.loads(sent))
 
 
+@pytest.mark.parametrize(("seconds", "pictures"), [(0.0, 1), (1e9, 512)])
+def test_a_process_is_given_what_takes_so_long(
+    seconds: float, pictures: int, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_STRETCH_SECONDS", seconds)
+    names = sorted(path.name for path in photos.glob("*.png"))
+    run = pool._Run(FileItems(str(photos), names), Target(1, 4, 4), None)
+    with pool.tqdm(total=len(names), disable=True) as bar:
+        run.alone(bar, 1e-9)
+    assert run.done > 0
+    assert run.stretch == pictures
+
+
 def test_writing_into_an_image_does_not_change_the_data(photos: Path) -> None:
     data = open_data(str(photos))
     image, _ = data[0]

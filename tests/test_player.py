@@ -15,11 +15,12 @@ from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LambdaLR, LinearLR, OneCycleLR
 from toys import Squeezed, accelerator, points_run, prepared, weights, window
 
+from gan.accelerators import check_accelerator
 from gan.errors import ConfigError, DivergenceError
 from gan.loop import train_step
 from gan.losses import LOSSES
 from gan.penalties import PENALTIES, Scores
-from gan.player import Player, check_accelerator
+from gan.player import Player
 from gan.steps import discriminator_step, generator_step
 
 # --- one window, one update ----------------------------------------------------------------------

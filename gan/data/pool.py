@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Bar: TypeAlias = "tqdm[NoReturn]"
 
 _ALONE_SECONDS = 1.0  # less work than this is done sooner than other processes are started
-_STRETCH, _LONGEST_STRETCH = 64, 512  # pictures; at first, and at most
+_STRETCH, _LONGEST_STRETCH = 64, 512  # pictures; until it is known how long one takes; at most
 _STRETCH_SECONDS = 0.05  # so that the bar moves, but few messages are sent
 _FLUSH_SECONDS = 1.0
 
