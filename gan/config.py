@@ -143,8 +143,7 @@ class Config(DataConfig):
     are made once, unless an update has several micro-batches."""
     joint_forward: bool = False
     """Judge real and fake images in one forward, where the discriminator judges each by itself (no
-    batch or spectral norm): faster for small networks. In fp32 a bias that both pull at equally
-    hard then moves by rounding errors, other ones for each way of cutting the batch."""
+    batch or spectral norm): faster for small networks, a little slower for large ones on a CPU."""
     ema_half_life: Schedule = Schedule(10_000.0)
     """Half-life of the averaged generator, in images; 0: no averaging."""
     ema_rampup: float | None = 0.05

@@ -46,6 +46,7 @@ _FASHION = _merge(
         "penalties": ["r1/8", "r2/8"],
         "gamma": "0.2..0.02,cosine",
         "reuse_fakes": True,
+        "joint_forward": True,
         "channels_last": True,
         "ema_rampup": 0.02,
         "generator": {
@@ -169,6 +170,7 @@ PRESETS: dict[str, Preset] = {
                 "penalties": ["r1/4", "r2/4"],
                 "gamma": 1.0,
                 "reuse_fakes": True,
+                "joint_forward": True,
                 "steps": 4000,
                 "ema_half_life": 5000,
                 "ema_rampup": 0.02,

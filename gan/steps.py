@@ -209,10 +209,7 @@ def _judge(
     """Logits of the real and the fake images, and those gradients that penalties ask for.
 
     A forward in full precision gives the gradients too. Where the others are not, and both kinds of
-    image need one for a penalty, it gives the logits too. Real and fake images each have their own
-    unless told otherwise: in most losses they pull equally hard at a bias whose units do not change
-    sides, which is exactly zero in two equal forwards only. Of a rounding error Adam would make
-    whole steps, other ones for each way of cutting the batch.
+    image need one for a penalty, it gives the logits too.
     """
     images = {"real": batch.real, "fake": fake}
 
@@ -223,8 +220,12 @@ def _judge(
         shown = [augment(each, batch.chance.child(name)) for name, each in pairs]
         if len(shown) == 1 or not (joint and discriminator.pure):
             return [network(each, *batch.condition) for each in shown]
-        condition = [torch.cat([each] * len(shown)) for each in batch.condition]
-        return list(network(torch.cat(shown), *condition).chunk(len(shown)))
+        # In turn, so that a sum over rows cancels pair by pair: in most losses real and fake images
+        # pull equally hard at a bias whose units do not change sides. One kind after the other, its
+        # gradient would be a rounding error and no zero, of which Adam makes whole steps.
+        in_turn = torch.stack(shown, 1).flatten(0, 1)
+        condition = [each.repeat_interleave(len(shown), 0) for each in batch.condition]
+        return list(network(in_turn, *condition).unflatten(0, (-1, len(shown))).unbind(1))
 
     terms = [term for _, term in (penalties or {}).values()]
     wanted = {term.at for term in terms if isinstance(term, GradientNorm)}
