@@ -53,7 +53,7 @@ def test_the_networks_of_the_fashion_mnist_preset():
         "ConvTranspose2d BatchNorm2d ReLU ConvTranspose2d Tanh"
     )
     kinds = [type(layer).__name__ for layer in discriminator.features]
-    assert " ".join(kinds) == "Conv2d LeakyReLU Conv2d LeakyReLU Flatten Linear LeakyReLU"
+    assert " ".join(kinds) == "Conv2d LeakyReLU Conv2d Flatten LeakyReLU Linear LeakyReLU"
     # torch's own start, but N(0, 0.02) for the embedding of the classes
     assert discriminator.features[5].weight.abs().max() <= 1568**-0.5
     assert discriminator.features[5].weight.abs().max() > 0.99 * 1568**-0.5

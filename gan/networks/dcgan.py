@@ -114,12 +114,16 @@ class DCGANDiscriminator(Discriminator):
         n, base = doublings(shape)
         widths = ladder(width, max_width, n)[::-1]
 
-        layers: list[nn.Module] = [nn.Conv2d(shape[0], widths[0], 4, 2, 1), nn.LeakyReLU(0.2)]
-        for narrow, wide in pairwise(widths):
-            layers += [nn.Conv2d(narrow, wide, 4, 2, 1, bias=not normed)]
-            layers += [nn.BatchNorm2d(wide)] * normed + [nn.LeakyReLU(0.2)]
+        layers: list[nn.Module] = []
+        for i, (narrow, wide) in enumerate(pairwise((shape[0], *widths))):
+            norm_here = [nn.BatchNorm2d(wide)] * (normed and i > 0)
+            layers += [nn.Conv2d(narrow, wide, 4, 2, 1, bias=not norm_here), *norm_here]
+            layers += [nn.LeakyReLU(0.2)]
+        # Flattened before the last activation, which then meets a gradient laid out in memory as
+        # its input is.
+        layers[-1:] = [nn.Flatten(), nn.LeakyReLU(0.2)]
         flat = widths[-1] * base[0] * base[1]
-        layers += [nn.Flatten(), *fully_connected(flat, hidden, partial(nn.LeakyReLU, 0.2))]
+        layers += fully_connected(flat, hidden, partial(nn.LeakyReLU, 0.2))
         self.features = nn.Sequential(*layers)
         self.head = ProjectionHead((flat, *hidden)[-1], num_classes)
         _initialise(self, init, hidden)
