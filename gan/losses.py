@@ -48,6 +48,7 @@ class AdversarialLoss:
     generator: Loss
     relativistic: bool = False
     anchored: bool = True
+    separable: bool = False
     at_chance: float | None = None
 
 
@@ -238,16 +239,22 @@ def relativistic_average_generator(real_logits: Tensor, fake_logits: Tensor) -> 
 _LN2 = math.log(2)
 
 LOSSES: dict[str, AdversarialLoss] = {
-    "minimax": AdversarialLoss(logistic_discriminator, minimax_generator, at_chance=2 * _LN2),
-    "non-saturating": AdversarialLoss(
-        logistic_discriminator, non_saturating_generator, at_chance=2 * _LN2
+    "minimax": AdversarialLoss(
+        logistic_discriminator, minimax_generator, separable=True, at_chance=2 * _LN2
     ),
-    "hinge": AdversarialLoss(hinge_discriminator, hinge_generator, at_chance=2.0),
+    "non-saturating": AdversarialLoss(
+        logistic_discriminator, non_saturating_generator, separable=True, at_chance=2 * _LN2
+    ),
+    "hinge": AdversarialLoss(hinge_discriminator, hinge_generator, separable=True, at_chance=2.0),
     "least-squares": AdversarialLoss(
-        least_squares_discriminator, least_squares_generator, at_chance=0.25
+        least_squares_discriminator, least_squares_generator, separable=True, at_chance=0.25
     ),
     "wasserstein": AdversarialLoss(
-        wasserstein_discriminator, wasserstein_generator, anchored=False, at_chance=0.0
+        wasserstein_discriminator,
+        wasserstein_generator,
+        anchored=False,
+        separable=True,
+        at_chance=0.0,
     ),
     "relativistic": AdversarialLoss(
         relativistic_discriminator,

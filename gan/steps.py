@@ -114,7 +114,7 @@ def discriminator_step(
     for i, batch in enumerate(batches):
         with discriminator.micro_batch(i, of=len(batches)):
             fake = _fakes(generator, batch)
-            logits, gradients = _judge(discriminator, batch, fake, augment, penalties, joint)
+            logits, gradients = _judge(discriminator, batch, fake, loss, augment, penalties, joint)
             adversarial = loss.discriminator(*logits)
             scores = _scores(players, batch, augment, fake, logits, gradients)
             objective, terms = _penalised(adversarial, penalties, scores)
@@ -202,6 +202,7 @@ def _judge(
     discriminator: Player,
     batch: MicroBatch,
     fake: Tensor,
+    loss: AdversarialLoss,
     augment: Augment,
     penalties: Penalties | None,
     joint: bool,
@@ -210,6 +211,9 @@ def _judge(
 
     A forward in full precision gives the gradients too. Where the others are not, and both kinds of
     image need one for a penalty, it gives the logits too.
+
+    Where nothing but a separable loss looks at them, the real images are learned from at once, so
+    that no memory holds their activations beside those of the fakes.
     """
     images = {"real": batch.real, "fake": fake}
 
@@ -225,7 +229,15 @@ def _judge(
         # gradient would be a rounding error and no zero, of which Adam makes whole steps.
         in_turn = torch.stack(shown, 1).flatten(0, 1)
         condition = [each.repeat_interleave(len(shown), 0) for each in batch.condition]
-        return list(network(in_turn, *condition).unflatten(0, (-1, len(shown))).unbind(1))
+        return list(network(in_turn, *condition).view(-1, len(shown)).unbind(1))
+
+    if loss.separable and not penalties and not (joint and discriminator.pure):
+        accelerator = discriminator.accelerator
+        with accelerator.no_sync(discriminator.model):  # the backward of the fakes averages both
+            (real_logits,) = judge(discriminator.model, ["real"], batch.real)
+            # Its gradient is the same whatever the fakes' logits are.
+            accelerator.backward(loss.discriminator(real_logits, torch.zeros_like(real_logits)))
+        return [real_logits.detach(), *judge(discriminator.model, ["fake"], fake)], {}
 
     terms = [term for _, term in (penalties or {}).values()]
     wanted = {term.at for term in terms if isinstance(term, GradientNorm)}

@@ -207,3 +207,11 @@ def test_signs_do_not_depend_on_what_the_loss_cannot_see(name):
     assert all(map(torch.equal, *both)) is blind
     expected = ([1, 1, -1], [-1, -1, 1]) if blind else ([1, -1, 1], [1, -1, 1])
     assert tuple(each.tolist() for each in both[0]) == expected
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_separable_loss_pulls_at_real_logits_whatever_the_fake_ones_are(name):
+    loss, real = LOSSES[name], tensor([3.0, -1.0, 0.5], requires_grad=True)
+    fakes = torch.zeros(3), tensor([2.0, -2.0, 0.1])
+    pulls = [torch.autograd.grad(loss.discriminator(real, fake), real)[0] for fake in fakes]
+    assert torch.equal(*pulls) is loss.separable

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import itertools
+import weakref
 from collections import Counter
 from functools import partial
 
@@ -272,6 +273,58 @@ def test_a_joint_forward_changes_nothing_but_the_number_of_forwards(
         ends.append(weights(run.generator.raw, run.discriminator.raw))
     assert counts[0] - counts[1] == spared
     assert (ends[0] - ends[1]).abs().max() <= 1e-12
+
+
+# --- one kind of image after the other ------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", ["batch", "spectral", "none"])
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_two_backwards_of_a_separable_loss_are_one(norm, micro_batches, float64):
+    torch.manual_seed(0)
+    network = build_discriminator("dcgan", (1, 8, 8), width=4, norm=norm)
+    real, fake, z = torch.randn(8, 1, 8, 8), torch.randn(8, 1, 8, 8), torch.zeros(8, 3)
+    cut = [each.chunk(micro_batches) for each in (real, fake, z)]
+    batches = [MicroBatch(r, (z,), fake=f) for r, f, z in zip(*cut, strict=True)]
+    ends = []
+    for separable in (True, False):
+        loss = dataclasses.replace(LOSSES["hinge"], separable=separable)
+        acc, mine = accelerator(), copy.deepcopy(network)
+        players = prepared(acc, nn.Linear(3, 2), mine, optimizer=torch.optim.SGD, lr=1.0)
+        report = discriminator_step(acc, *players, batches, loss)
+        ends.append((weights(mine), torch.stack(list(report.values()))))
+    assert (ends[0][0] - weights(network)).abs().max() > 1e-3
+    for one, other in zip(*ends, strict=True):
+        assert (one - other).abs().max() <= 1e-12
+
+
+class Kept:
+    """A tensor that a graph holds for its backward."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+@pytest.mark.parametrize("loss", ["hinge", "relativistic"])
+def test_what_real_images_leave_behind_is_gone_before_the_fake_ones_come(loss):
+    alive, kept = [], []
+
+    def keep(tensor):
+        kept.append(weakref.ref(it := Kept(tensor)))
+        return it
+
+    class Watched(nn.Linear):
+        def forward(self, images):
+            alive.append(sum(each() is not None for each in kept))
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda it: it.tensor):
+                return super().forward(images).exp().flatten()
+
+    acc = accelerator()
+    generator, discriminator = prepared(acc, nn.Linear(3, 2), Watched(2, 1))
+    batch = MicroBatch(torch.randn(4, 2), (torch.randn(4, 3),))
+    discriminator_step(acc, generator, discriminator, [batch], LOSSES[loss])
+    assert alive[0] == 0
+    assert (alive[1] == 0) is LOSSES[loss].separable
 
 
 def judged_in(precision, penalties):
