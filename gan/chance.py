@@ -8,7 +8,6 @@ needs saving.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 from collections.abc import Callable
@@ -100,7 +99,7 @@ class Chance:
         Returns:
             Same slice, another key.
         """
-        return dataclasses.replace(self, key=(*self.key, role))
+        return Chance((*self.key, role), self.start, self.stop, self.device)
 
     def _draw(self, draw: Callable[..., Tensor], role: str, shape: tuple[int, ...]) -> Tensor:
         size = max(1, _NUMBERS // max(1, math.prod(shape)))  # examples that one generator serves
