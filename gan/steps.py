@@ -224,12 +224,8 @@ def _judge(
         shown = [augment(each, batch.chance.child(name)) for name, each in pairs]
         if len(shown) == 1 or not (joint and discriminator.pure):
             return [network(each, *batch.condition) for each in shown]
-        # In turn, so that a sum over rows cancels pair by pair: in most losses real and fake images
-        # pull equally hard at a bias whose units do not change sides. One kind after the other, its
-        # gradient would be a rounding error and no zero, of which Adam makes whole steps.
-        in_turn = torch.stack(shown, 1).flatten(0, 1)
-        condition = [each.repeat_interleave(len(shown), 0) for each in batch.condition]
-        return list(network(in_turn, *condition).view(-1, len(shown)).unbind(1))
+        condition = [_in_turn([each] * len(shown)) for each in batch.condition]
+        return list(network(_in_turn(shown), *condition).view(-1, len(shown)).unbind(1))
 
     if loss.separable and not penalties and not (joint and discriminator.pure):
         accelerator = discriminator.accelerator
@@ -254,6 +250,16 @@ def _judge(
         if name not in found:
             found[name] = judge(discriminator.model, [name], images[name])[0]
     return [found[name] for name in images], dict(zip(asked, gradients, strict=True))
+
+
+def _in_turn(kinds: Sequence[Tensor]) -> Tensor:
+    """One batch of several: the first row of each, the second of each, ...
+
+    So a sum over rows cancels pair by pair: in most losses real and fake images pull equally hard
+    at a bias whose units do not change sides. One kind after the other, its gradient would be a
+    rounding error and no zero, of which Adam makes whole steps.
+    """
+    return torch.stack(list(kinds), 1).flatten(0, 1)
 
 
 def _seen(loss: AdversarialLoss, logits: Sequence[Tensor]) -> dict[str, Tensor]:
