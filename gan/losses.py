@@ -40,6 +40,8 @@ class AdversarialLoss:
         relativistic: the generator's loss compares fakes with reals, so it needs `real_logits`.
         anchored: whether the sign of a logit says real or fake. Where only differences of logits
             count, it is that of the difference from the other kind.
+        separable: the discriminator's loss is a sum of one term of the real logits and one of the
+            fake ones, so it may learn from each kind by itself.
         at_chance: the discriminator's loss when it gives every image the same logit, the best one:
             where its curve sits when it has nothing to say. None: unknown.
     """
