@@ -99,7 +99,9 @@ def discriminator_step(
         augment: differentiable augmentation of images; real and fake ones each get their own.
         measure: whether anybody reads more than the terms of the objective. The norm of the
             gradient takes an operation for each parameter.
-        joint: judge real and fake images in one forward, if the discriminator is `pure`.
+        joint: judge real and fake images in one forward, if the discriminator is `pure`. Where
+            neither that nor a penalty keeps them together, a separable loss learns from the real
+            images first, which takes half the memory.
 
     Returns:
         Detached scalars by TensorBoard tag: loss/discriminator, penalty/NAME (unweighted) and, if
@@ -111,10 +113,14 @@ def discriminator_step(
     """
     _check_window(accelerator, batches)
     players, reports = (generator, discriminator), []
+    joint = joint and discriminator.pure
     for i, batch in enumerate(batches):
         with discriminator.micro_batch(i, of=len(batches)):
             fake = _fakes(generator, batch)
-            logits, gradients = _judge(discriminator, batch, fake, loss, augment, penalties, joint)
+            if loss.separable and not (penalties or joint):
+                logits, gradients = _real_first(discriminator, batch, fake, loss, augment)
+            else:
+                logits, gradients = _judge(discriminator, batch, fake, augment, penalties, joint)
             adversarial = loss.discriminator(*logits)
             scores = _scores(players, batch, augment, fake, logits, gradients)
             objective, terms = _penalised(adversarial, penalties, scores)
@@ -198,11 +204,27 @@ def _fakes(generator: Player, batch: MicroBatch) -> Tensor:
     return fake
 
 
+def _real_first(
+    discriminator: Player, batch: MicroBatch, fake: Tensor, loss: AdversarialLoss, augment: Augment
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """As `_judge`, but without gradients, and the real images are learned from at once.
+
+    So no memory holds the activations of both kinds. At the real logits, the gradient of a
+    separable loss is the same whatever the fake ones are.
+    """
+    accelerator = discriminator.accelerator
+    with accelerator.no_sync(discriminator.model):  # the backward of the fakes averages both
+        shown = augment(batch.real, batch.chance.child("real"))
+        logits: Tensor = discriminator.model(shown, *batch.condition)
+        accelerator.backward(loss.discriminator(logits, torch.zeros_like(logits)))
+    shown = augment(fake, batch.chance.child("fake"))
+    return [logits.detach(), discriminator.model(shown, *batch.condition)], {}
+
+
 def _judge(
     discriminator: Player,
     batch: MicroBatch,
     fake: Tensor,
-    loss: AdversarialLoss,
     augment: Augment,
     penalties: Penalties | None,
     joint: bool,
@@ -211,9 +233,6 @@ def _judge(
 
     A forward in full precision gives the gradients too. Where the others are not, and both kinds of
     image need one for a penalty, it gives the logits too.
-
-    Where nothing but a separable loss looks at them, the real images are learned from at once, so
-    that no memory holds their activations beside those of the fakes.
     """
     images = {"real": batch.real, "fake": fake}
 
@@ -222,18 +241,10 @@ def _judge(
     ) -> list[Tensor]:
         pairs = zip(names, images, strict=True)
         shown = [augment(each, batch.chance.child(name)) for name, each in pairs]
-        if len(shown) == 1 or not (joint and discriminator.pure):
+        if len(shown) == 1 or not joint:
             return [network(each, *batch.condition) for each in shown]
         condition = [_in_turn([each] * len(shown)) for each in batch.condition]
         return list(network(_in_turn(shown), *condition).view(-1, len(shown)).unbind(1))
-
-    if loss.separable and not penalties and not (joint and discriminator.pure):
-        accelerator = discriminator.accelerator
-        with accelerator.no_sync(discriminator.model):  # the backward of the fakes averages both
-            (real_logits,) = judge(discriminator.model, ["real"], batch.real)
-            # Its gradient is the same whatever the fakes' logits are.
-            accelerator.backward(loss.discriminator(real_logits, torch.zeros_like(real_logits)))
-        return [real_logits.detach(), *judge(discriminator.model, ["fake"], fake)], {}
 
     terms = [term for _, term in (penalties or {}).values()]
     wanted = {term.at for term in terms if isinstance(term, GradientNorm)}
@@ -252,14 +263,14 @@ def _judge(
     return [found[name] for name in images], dict(zip(asked, gradients, strict=True))
 
 
-def _in_turn(kinds: Sequence[Tensor]) -> Tensor:
+def _in_turn(kinds: list[Tensor]) -> Tensor:
     """One batch of several: the first row of each, the second of each, ...
 
     So a sum over rows cancels pair by pair: in most losses real and fake images pull equally hard
     at a bias whose units do not change sides. One kind after the other, its gradient would be a
     rounding error and no zero, of which Adam makes whole steps.
     """
-    return torch.stack(list(kinds), 1).flatten(0, 1)
+    return torch.stack(kinds, 1).flatten(0, 1)
 
 
 def _seen(loss: AdversarialLoss, logits: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -362,8 +362,7 @@ def test_under_bf16_that_forward_is_averaged_over_the_processes(two_processes):
         assert (mine - exact).norm() <= 1e-6 * exact.norm()
 
 
-@pytest.mark.parametrize("joint", [False, True])
-def test_in_fp32_too_a_batch_may_be_cut(joint):
+def test_in_fp32_too_a_batch_may_be_cut_and_judged_in_one_forward():
     """A bias that both kinds of image pull at equally hard gets no gradient, not a rounding error.
 
     Of that Adam would make steps of its own: a forward of first the one kind and then the other is
@@ -371,9 +370,9 @@ def test_in_fp32_too_a_batch_may_be_cut(joint):
     """
     base = preset_config("digits")
     ends = []
-    for micro_batches, together in ((1, False), (1, joint), (2, joint)):
+    for joint, micro_batches in itertools.product((False, True), (1, 2)):
         cut = {"gradient_accumulation_steps": micro_batches, "batch_size": 64 // micro_batches}
-        options = {**cut, "joint_forward": together, "generator": {"norm": "none"}}
+        options = {**cut, "joint_forward": joint, "generator": {"norm": "none"}}
         run = build(Config.from_dict(options, base))
         for _ in range(10):
             train_step(run)

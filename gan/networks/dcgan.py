@@ -114,14 +114,12 @@ class DCGANDiscriminator(Discriminator):
         n, base = doublings(shape)
         widths = ladder(width, max_width, n)[::-1]
 
-        layers: list[nn.Module] = []
-        for i, (narrow, wide) in enumerate(pairwise((shape[0], *widths))):
-            norm_here = [nn.BatchNorm2d(wide)] * (normed and i > 0)
-            layers += [nn.Conv2d(narrow, wide, 4, 2, 1, bias=not norm_here), *norm_here]
-            layers += [nn.LeakyReLU(0.2)]
-        # Flattened before the last activation, which then meets a gradient laid out in memory as
-        # its input is.
-        layers[-1:] = [nn.Flatten(), nn.LeakyReLU(0.2)]
+        layers: list[nn.Module] = [nn.Conv2d(shape[0], widths[0], 4, 2, 1), nn.LeakyReLU(0.2)]
+        for narrow, wide in pairwise(widths):
+            layers += [nn.Conv2d(narrow, wide, 4, 2, 1, bias=not normed)]
+            layers += [nn.BatchNorm2d(wide)] * normed + [nn.LeakyReLU(0.2)]
+        # Before the last activation, whose gradient then lies in memory as its input does.
+        layers.insert(-1, nn.Flatten())
         flat = widths[-1] * base[0] * base[1]
         layers += fully_connected(flat, hidden, partial(nn.LeakyReLU, 0.2))
         self.features = nn.Sequential(*layers)
