@@ -161,6 +161,9 @@ class Config(DataConfig):
     """Keep images and convolutions in channels-last memory."""
     sync_batch_norm: bool = False
     """Share batch-norm statistics between the processes (accelerators only)."""
+    find_unused_parameters: bool = False
+    """Let networks of your own leave weights out of some updates of several processes, which costs
+    a walk through the graph each forward."""
     seed: int = 0
     """Decides the initial weights, the order of the data, and every random number of a step."""
 

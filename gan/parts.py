@@ -35,6 +35,9 @@ def accelerator_for(config: Config) -> Accelerator:
     on_cpu = not torch.accelerator.is_available()
     if on_cpu:
         _join_after_restart()
+    wrapping = DistributedDataParallelKwargs(
+        find_unused_parameters=config.find_unused_parameters, gradient_as_bucket_view=True
+    )
     accelerator = Accelerator(
         # Unless told of the CPU, Accelerate trains one copy a process there, all unaware.
         cpu=on_cpu,
@@ -42,7 +45,7 @@ def accelerator_for(config: Config) -> Accelerator:
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         step_scheduler_with_optimizer=False,  # a scheduler's unit is an update of its own network
         dynamo_backend="inductor" if config.compile else None,
-        kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
+        kwargs_handlers=[wrapping],
     )
     check_accelerator(accelerator)
     return accelerator

@@ -11,7 +11,7 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import torch
 from accelerate import Accelerator
@@ -87,8 +87,10 @@ class Player:
         self._is_ahead = False
         self._all = list(self.raw.parameters())
         self._trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self._wants_all = False
         self._check()
         if isinstance(ddp := _uncompiled(model), DistributedDataParallel):
+            self._wants_all = not ddp.find_unused_parameters
             # `step` averages the buffers; DDP would overwrite them between two forwards, which
             # breaks their one backward where there is batch norm.
             ddp.broadcast_buffers = False
@@ -214,7 +216,8 @@ class Player:
             fp16 skipped the update; None where it was not measured.
 
         Raises:
-            ConfigError: no parameter has a gradient.
+            ConfigError: no parameter has a gradient; or some have none, where DDP was not told to
+                expect that.
             DivergenceError: fp16 has skipped so many updates in a row that it is no overflow.
         """
         gradients = [p.grad for p in self._trained if p.grad is not None]
@@ -222,6 +225,8 @@ class Player:
             raise ConfigError(
                 f"{self.name}: no parameter has a gradient; does the loss depend on it?"
             )
+        if self._wants_all and any(p.requires_grad and p.grad is None for p in self._all):
+            self._refuse_unused()
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         measured = measure or self.clip_norm is not None
@@ -240,6 +245,18 @@ class Player:
             self._mean = self._start  # a forward that overflowed may have spoilt the statistics
         self._average_buffers()
         return norm
+
+    def _refuse_unused(self) -> NoReturn:
+        named = self.raw.named_parameters()
+        unused = [name for name, p in named if p.requires_grad and p.grad is None]
+        self._clear()  # nothing was averaged yet
+        raise ConfigError(
+            f"{self.name}: with {self.accelerator.num_processes} processes every parameter must "
+            f"take part in every update, but the loss does not depend on {', '.join(unused)}; use "
+            "them, or tell DDP of it, which costs a walk through the graph each forward: "
+            "gan train --find_unused_parameters, or, for an Accelerator of your own, "
+            "kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)]"
+        )
 
     def _update(self) -> bool:
         if self.scaler is None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from tiny import tiny
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 import gan
 from gan.errors import GanError
+from gan.loop import train_step
 from gan.network_config import Option
 from gan.networks import build_discriminator, build_generator, check_shape, read_options
 from gan.optimizers import build_optimizer
@@ -41,6 +44,15 @@ class Discriminator(nn.Module):
 
     def forward(self, x, labels=None):
         return self.net(x).squeeze(1)
+
+class Headed(Discriminator):  # uses one of its heads where it is told to
+    def __init__(self, shape, *, num_classes):
+        super().__init__(shape, num_classes=num_classes)
+        self.head, self.on = nn.Linear(8, 1), True
+
+    def forward(self, x, labels=None):
+        seen = self.net[:-1](x)
+        return (self.net[-1](seen) + (self.head(seen) if self.on else 0)).squeeze(1)
 
 class Column(Discriminator):
     def forward(self, x, labels=None):
@@ -97,6 +109,29 @@ def test_a_run_with_networks_of_ones_own_trains_resumes_and_samples(
     run = gan.resume(folder, changed)
     gan.fit(run)
     assert run.step == 6
+
+
+@pytest.mark.parametrize("loss", ["relativistic", "hinge"])
+def test_a_network_of_ones_own_may_leave_weights_unused_in_two_processes(
+    loss: str, module: str, tmp_path: Path, two_processes: Callable[..., list[Tensor]]
+) -> None:
+    options = {
+        "loss": loss,
+        "find_unused_parameters": True,
+        "generator": {"norm": "none"},
+        "discriminator": {"hidden": None, "norm": None, "module": f"{module}:Headed"},
+    }
+
+    def trained(processes: int) -> Tensor:
+        run = gan.build(tiny(tmp_path, batch_size=16 // processes, **options))
+        for step in range(6):
+            run.discriminator.raw.on = step % 2 == 0
+            train_step(run)
+        return parameters_to_vector(run.discriminator.raw.parameters()).detach()
+
+    alone = trained(1)
+    for mine in two_processes(trained, 2):
+        assert (mine - alone).abs().max() <= 1e-6
 
 
 def test_an_export_says_what_it_needs(

@@ -591,3 +591,50 @@ def test_what_two_processes_cannot_have_is_refused(two_processes):
             "generator: DDP's static_graph gives wrong gradients with penalties and alternating "
             "networks; leave it off"
         )
+
+
+class Forked(nn.Module):
+    """Uses one of its layers where it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.always, self.sometimes, self.on = nn.Linear(2, 1), nn.Linear(2, 1), True
+
+    def forward(self, x):
+        return self.always(x) + (self.sometimes(x) if self.on else 0)
+
+
+def forked(**options):
+    """Three updates of it, of which the second leaves a layer out; or why not."""
+    torch.manual_seed(0)
+    acc, model = accelerator(**options), Forked()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    player = Player(acc, *acc.prepare(model, optimizer), name="discriminator")
+    images = torch.randn(8, 2).chunk(acc.num_processes)[acc.process_index]
+    for update in range(3):
+        player.raw.on = update != 1
+        with player.micro_batch(0):
+            acc.backward(player.model(images).square().mean())
+        try:
+            player.step()
+        except ConfigError as error:
+            assert all(p.grad is None for p in model.parameters())
+            return str(error)
+    return weights(player.raw)
+
+
+def test_two_processes_do_without_a_layer_if_they_were_told_and_say_so_if_not(two_processes):
+    """DDP averages nothing where it waits for a gradient, and says so an update later."""
+    from accelerate.utils import DistributedDataParallelKwargs as DDP
+
+    alone = forked()
+    told = DDP(find_unused_parameters=True)
+    for refusal, mine in two_processes(lambda: (forked(), forked(kwargs_handlers=[told]))):
+        assert refusal == (
+            "discriminator: with 2 processes every parameter must take part in every update, but "
+            "the loss does not depend on sometimes.weight, sometimes.bias; use them, or tell DDP "
+            "of it, which costs a walk through the graph each forward: gan train "
+            "--find_unused_parameters, or, for an Accelerator of your own, kwargs_handlers="
+            "[DistributedDataParallelKwargs(find_unused_parameters=True)]"
+        )
+        assert (mine - alone).abs().max() <= 1e-6

@@ -9,7 +9,8 @@
         def forward(self, x, labels=None): ...     # (batch, *shape) to logits, (batch,)
 
 `shape` is (channels, height, width). With `num_classes` 0 they are called without labels, else with
-int64 labels of shape (batch,). Further keywords come from the option `options`.
+int64 labels of shape (batch,). Further keywords come from the option `options`. With several
+processes every weight must take part in every update, unless `find_unused_parameters` is set.
 """
 
 from __future__ import annotations
