@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 class Health:
-    """Watches for a discriminator that has won and for a generator that has collapsed."""
+    """Watches for losses that stand still, a discriminator that has won, a collapsed generator."""
 
     PINNED = 1.98
     """sign/real - sign/fake lies between -2 and 2; above this every image is told apart."""
@@ -48,7 +48,8 @@ class Health:
         self._heavy = self._light = 0
         self._real_variety = variety(real)
         self._largest = 0.0
-        self._points = self._grids = 0
+        self._points = self._grids = self._still = 0
+        self._losses: tuple[float, float] | None = None
         self._said: set[str] = set()
 
     def after_scalars(self, values: Mapping[str, float]) -> None:
@@ -70,6 +71,25 @@ class Health:
                 "--discriminator.lr"
             )
         self._look_at_penalties(values)
+
+    def after_losses(self, discriminator: float, generator: float) -> None:
+        """Look at both losses of one point of the curves.
+
+        Args:
+            discriminator: its adversarial loss.
+            generator: likewise.
+        """
+        # Of other images another loss is expected, if only in the last digit.
+        losses = discriminator, generator
+        self._still = self._still + 1 if losses == self._losses else 0
+        self._losses = losses
+        if self._still >= self.PATIENCE:
+            self._say(
+                f"the losses stand still at {discriminator:.4f} (discriminator) and "
+                f"{generator:.4f} (generator), whatever the images: nothing reaches the logits; "
+                "look for a saturated or dead activation or weights that are all 0 in the "
+                "discriminator"
+            )
 
     def _look_at_penalties(self, values: Mapping[str, float]) -> None:
         gammas = [values[tag] for tag in ("weight/r1", "weight/r2") if tag in values]

@@ -135,6 +135,7 @@ class Reporter:
         if self._main:
             values |= gauges(run, values)
         self._tracker.scalars(values, run.step)
+        self._health.after_losses(values["loss/discriminator"], values["loss/generator"])
         self._health.after_scalars(values)
 
     def samples(self) -> None:

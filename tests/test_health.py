@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
+from tiny import tiny
 
+import gan
 from gan.health import Health, variety
+from gan.loop import start
 
 WON = {"sign/real": 1.0, "sign/fake": -1.0, "grad_norm/generator": 1e-4}
 FINE = {"sign/real": 0.4, "sign/fake": -0.3, "grad_norm/generator": 1.0}
@@ -36,6 +40,32 @@ def test_a_strong_discriminator_that_still_teaches_is_no_reason(
     for _ in range(3 * Health.PATIENCE):
         health.after_scalars(WON | healthy)
     assert said(caplog) == []
+
+
+def test_losses_that_stand_still_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health(torch.randn(50, 3))
+    for _ in range(Health.PATIENCE):
+        health.after_losses(1.3863, 0.6931)
+    health.after_losses(1.3863, 0.6932)  # one that moves starts the count again
+    for _ in range(Health.PATIENCE):
+        health.after_losses(1.3863, 0.6931)
+    assert said(caplog) == []
+    for _ in range(3):
+        health.after_losses(1.3863, 0.6931)
+    assert caplog.messages == [
+        "the losses stand still at 1.3863 (discriminator) and 0.6931 (generator), whatever the "
+        "images: nothing reaches the logits; look for a saturated or dead activation or weights "
+        "that are all 0 in the discriminator"
+    ]
+
+
+def test_a_run_looks_at_its_losses(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    run = gan.build(tiny(tmp_path, steps=Health.PATIENCE + 1, log_every=1, penalties=[]))
+    for parameter in run.discriminator.raw.parameters():
+        parameter.data.zero_()
+    start(run)
+    gan.fit(run)
+    assert "the losses stand still at 0.6931" in caplog.text
 
 
 def test_a_collapsed_generator_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
