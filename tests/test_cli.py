@@ -86,7 +86,9 @@ def test_train_says_what_will_happen_and_where_it_is(
     captured = capsys.readouterr()
     first, *last = captured.out.splitlines()
     assert first.startswith(f"{tmp_path}/digits-001: 1,797 1x8x8 from digits, 10 classes; mlp gen")
-    assert first.endswith("relativistic + r1/4 + r2/4; 6 steps of 16 images on 1 x cpu, fp32")
+    assert first.endswith(
+        "relativistic (0.693 at chance) + r1/4 + r2/4; 6 steps of 16 images on 1 x cpu, fp32"
+    )
     assert last == [
         f"samples:     {tmp_path}/digits-001/samples/step-000006.png",
         f"generator:   {tmp_path}/digits-001/generator",

@@ -157,13 +157,14 @@ def _one_line(run: Run) -> str:
     config, processes = run.config, run.accelerator.num_processes
     classes = f", {run.num_classes} classes" if run.num_classes else ""
     penalties = "".join(f" + {penalty}" for penalty in config.penalties)
+    loss = f"{config.loss} ({run.loss.at_chance:.3g} at chance){penalties}"
     return (
         f"{run.folder}: {len(run.data):,} {'x'.join(map(str, run.data.shape))} "
         f"from {config.data}{classes}; "
         f"{config.generator.family} generator {count_parameters(run.generator.raw):,} parameters, "
         f"{config.discriminator.family} discriminator "
         f"{count_parameters(run.discriminator.raw):,}; "
-        f"{config.loss}{penalties}; {config.steps:,} steps of {run.images_per_update} images on "
+        f"{loss}; {config.steps:,} steps of {run.images_per_update} images on "
         f"{processes} x {run.accelerator.device.type}, {_precision(config)}"
     )
 
