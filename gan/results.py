@@ -29,7 +29,7 @@ from gan.data.cache import cache_folder
 from gan.data_config import DataConfig
 from gan.errors import CheckpointError, ConfigError, DataError, GanError
 from gan.export import generator_config, load_generator
-from gan.metrics import evaluate, open_features, record
+from gan.metrics import evaluate, length_of, open_features, record
 from gan.networks import build_generator
 from gan.run import Run
 from gan.state import checkpoints, saved_config
@@ -37,8 +37,6 @@ from gan.state import checkpoints, saved_config
 _log = logging.getLogger(__name__)
 METRICS = ("fid", "precision", "recall")
 """What an evaluation during training measures."""
-_LENGTHS = {"self": 96, "inception": 2048, "vgg16": 4096, "dinov2": 1024, "clip": 512}
-"""Numbers in a feature vector: fid needs more images than that."""
 CHOSEN_BY = "fid"
 """What decides the best checkpoint: lower is better."""
 
@@ -137,8 +135,8 @@ def check_evaluations(run: Run) -> None:
         raise ConfigError(
             "evaluate_every: evaluations need torch-fidelity: pip install 'gan-toolkit[metrics]'"
         )
-    images = len(run.data.shape) == 3
-    needed = _LENGTHS.get(config.evaluate_features.partition(":")[0], 50) + 1 if images else 50
+    # More than numbers in a feature vector for fid, 50 for precision and recall.
+    needed = max(50, 1 + (length_of(config.evaluate_features, run.data.shape) or 0))
     if min(config.evaluate_num, count) < needed:
         raise ConfigError(
             f"evaluate_num: an evaluation with features {config.evaluate_features} needs at least "

@@ -400,6 +400,26 @@ def test_what_cannot_be_evaluated(fidelity: None) -> None:
             evaluate(fakes, reals, **{"features": pixels(), "subset": 100, **options})
 
 
+def test_what_cannot_be_evaluated_is_known_before_a_network_is_had(
+    fidelity: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("a judge would train for minutes")
+
+    monkeypatch.setattr(sys.modules[evaluate.__module__], "open_features", opened)
+    reals, few = blobs(300, 1), blobs(96, 2)
+    generator = build_generator("mlp", (1, 8, 8), z_dim=8, hidden=(16,), num_classes=3)
+    for fakes, options, message in [
+        (few, {"metrics": ["fid"]}, "fid needs at least 97 fakes; there are 96; "),
+        (few, {"metrics": ["fid"], "features": "inception:FILE"}, "fid needs at least 2049 "),
+        (reals, {}, "kid needs at least 1000 fakes; there are 300; "),
+        (reals, {"metrics": ["fad"]}, "metrics: 'fad' is not one of "),
+        (generator, {}, "the generator has 3 classes and blobs 1 has 4"),
+    ]:
+        with pytest.raises(GanError, match=f"^{message}"):
+            evaluate(fakes, reals, **options)  # type: ignore[arg-type]
+
+
 def test_what_is_neither_a_generator_nor_images_is_named() -> None:
     reals = blobs(60, 1)
     words = "is no set of images; gan.open_data(PATH) gives one"

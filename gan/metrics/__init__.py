@@ -5,7 +5,7 @@ mathematics (`scores`), and `evaluate` ties them together and writes down the co
 """
 
 from gan.metrics.evaluate import evaluate, record
-from gan.metrics.features import FeatureNetwork, open_features
+from gan.metrics.features import FeatureNetwork, length_of, open_features
 from gan.metrics.scores import METRICS
 
-__all__ = ["METRICS", "FeatureNetwork", "evaluate", "open_features", "record"]
+__all__ = ["METRICS", "FeatureNetwork", "evaluate", "length_of", "open_features", "record"]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from gan.chance import generator_for
 from gan.errors import GanError
-from gan.metrics.features import FeatureNetwork, open_features
+from gan.metrics.features import FeatureNetwork, length_of, open_features
 from gan.metrics.images import Images
 from gan.metrics.scores import (
     METRICS,
@@ -93,17 +93,17 @@ def evaluate(
             one that has no value, or a feature network that cannot be had.
         TypeError: what is neither a generator nor images.
     """
-    _check_kinds(fakes, reals)
+    _check_pair(fakes, reals)
     main = accelerator is None or accelerator.is_main_process
-    network = _network(features, reals, cache, accelerator, progress and main)
-    shape = tuple(unwrap(fakes).shape) if isinstance(fakes, nn.Module) else fakes.shape  # type: ignore[arg-type]
-    if shape != tuple(reals.shape):
-        raise GanError(f"the fakes have shape {shape} and the real images {tuple(reals.shape)}")
     count = num if isinstance(fakes, nn.Module) else min(num, len(fakes))
+    asked = METRICS if metrics is None else metrics
+    # Before a network is trained or downloaded, as far as its length is known.
+    length = length_of(features, reals.shape) if isinstance(features, str) else None
+    check(asked, count, len(reals), length or 0, subset)
+    network = _network(features, reals, cache, accelerator, progress and main)
     work = _Work(network, accelerator, progress and main)
 
     real = _of_data(reals, len(reals), work, cache)
-    asked = METRICS if metrics is None else metrics
     check(asked, count, len(reals), real.vectors.shape[1], subset)
     if isinstance(fakes, nn.Module):
         fake = _of_generator(fakes, reals, range(seed, seed + count), truncation, work)
@@ -196,7 +196,7 @@ def _conditions(entry: Any) -> Any:
     return names, kept
 
 
-def _check_kinds(fakes: Any, reals: Any) -> None:
+def _check_pair(fakes: Any, reals: Any) -> None:
     if isinstance(fakes, nn.Module) and not hasattr(unwrap(fakes), "z_dim"):
         raise TypeError(f"fakes: a {type(fakes).__name__} is no generator: it has no z_dim")
     given = {"reals": reals} if isinstance(fakes, nn.Module) else {"fakes": fakes, "reals": reals}
@@ -204,6 +204,14 @@ def _check_kinds(fakes: Any, reals: Any) -> None:
         if not all(hasattr(images, each) for each in ("shape", "fingerprint", "__getitems__")):
             kind = type(images).__name__
             raise TypeError(f"{name}: a {kind} is no set of images; gan.open_data(PATH) gives one")
+    made: Any = unwrap(fakes) if isinstance(fakes, nn.Module) else fakes
+    shape, classes = tuple(made.shape), getattr(made, "num_classes", 0)
+    if shape != tuple(reals.shape):
+        raise GanError(f"the fakes have shape {shape} and the real images {tuple(reals.shape)}")
+    if isinstance(fakes, nn.Module) and classes not in (0, reals.num_classes):
+        raise GanError(
+            f"the generator has {classes} classes and {reals.name} has {reals.num_classes}"
+        )
 
 
 # --- the parts -----------------------------------------------------------------------------------
@@ -263,11 +271,7 @@ def _of_generator(
 ) -> Features:
     raw = unwrap(generator)
     labels: Tensor | None = None
-    if num_classes := int(getattr(raw, "num_classes", 0)):
-        if num_classes != reals.num_classes:
-            raise GanError(
-                f"the generator has {num_classes} classes and {reals.name} has {reals.num_classes}"
-            )
+    if getattr(raw, "num_classes", 0):
         shuffled = reals.labels[
             torch.randperm(len(reals), generator=generator_for("metric labels"))
         ]

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gan.errors import GanError
 from gan.metrics.images import Images, as_rgb
-from gan.metrics.judge import open_judge
+from gan.metrics.judge import LENGTH, open_judge
 
 FIDELITY = {
     "inception": "inception-v3-compat",
@@ -26,6 +26,23 @@ FIDELITY = {
 }
 """torch-fidelity's networks by our short names; its own long names do too."""
 _RESIZE = {"inception": "bilinear 299 as in TensorFlow 1", "vgg16": "bilinear 224"}
+_LENGTHS = {"self": LENGTH, "inception": 2048, "vgg16": 4096, "dinov2": 1024, "clip": 512}
+
+
+def length_of(name: str, shape: Sequence[int]) -> int | None:
+    """Numbers in a feature vector, without opening the network.
+
+    Args:
+        name: as `open_features` takes it.
+        shape: of one image or point.
+
+    Returns:
+        How many; None: only the network knows.
+    """
+    if len(shape) == 1:
+        return shape[0]
+    short = name.partition(":")[0]
+    return _LENGTHS.get({long: short for short, long in FIDELITY.items()}.get(short, short))
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def possible(metrics: Sequence[str], fake: Features) -> tuple[str, ...]:
 
 
 def check(metrics: Sequence[str], fakes: int, reals: int, length: int, subset: int) -> None:
-    """Find out whether there are enough images.
+    """Find out whether the metrics can be computed.
 
     Args:
         metrics: names.
@@ -66,8 +66,10 @@ def check(metrics: Sequence[str], fakes: int, reals: int, length: int, subset: i
         subset: images in each of KID's subsets.
 
     Raises:
-        GanError: an unknown metric, or too few images; says how many it needs.
+        GanError: an unknown metric, too few images (says how many it needs), or torch-fidelity is
+            missing.
     """
+    _fidelity()
     if subset < 2:
         raise GanError(f"kid_subset: {subset} is below 2")
     for metric in metrics:
