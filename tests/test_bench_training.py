@@ -124,6 +124,36 @@ def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^all 4,000 steps: about .*; on the disk about [\d.]+ [KM]iB$", out, re.M)
 
 
+def test_a_slow_step_is_told_in_digits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half an image a second is not 0, and 2e+03 seconds are no words for a person."""
+    loops = dict.fromkeys(("toolkit", "plain", "expert"), 32.137)
+    ratio = {"median": 1.0, "low": 1.0, "high": 1.0}
+    rows = {
+        **{"preset": "r3gan-cifar10", "shape": [3, 32, 32], "batch_size": 16, "device": "cpu"},
+        **{"mixed_precision": "bf16", "threads": 2, "rounds": 3, "steps_of_a_slice": 1},
+        **{"period_of_penalties": 1, "note": "", "seconds_per_step": loops},
+        "images_per_second": {name: 16 / each for name, each in loops.items()},
+        "seconds_per_1000_images": {name: each * 62.5 for name, each in loops.items()},
+        "memory_of_training": loops,
+        "achieved_of_possible": dict.fromkeys(loops, ratio),
+        **{"ratios": {}, "phases": {}},
+        "operations_per_step": 9.76e12,
+        "matrix_operations_per_second": {"median": 168.8e9, "low": 16.11e9, "high": 4e14},
+        "projection": {
+            **{"steps": 10, "seconds": 321.0, "seconds_of_grids": 1.0, "disk_bytes": 1},
+            "seconds_of_checkpoints": None,
+        },
+    }
+    monkeypatch.setattr(training, "measure", lambda *words, **options: rows)
+    assert main(["bench", "r3gan-cifar10"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^this toolkit +0\.498 +2,009 +32,137 ", out, re.M)
+    assert "a step needs 9,760 GFLOP; " in out
+    assert " at 169 GFLOP/s (16.1 to 400,000); " in out
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_preset_without_its_data_is_measured_on_random_images(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -118,9 +118,9 @@ def _speeds(rows: dict[str, Any]) -> list[str]:
     lines = [f"{titles[0]:<14}" + "".join(f"{title:>13}" for title in titles[1:])]
     for name, title in _NAMES.items():
         cells = (
-            f"{rows['images_per_second'][name]:,.0f}",
-            f"{rows['seconds_per_1000_images'][name]:.3g}",
-            f"{1000 * rows['seconds_per_step'][name]:,.2f}",
+            _digits(rows["images_per_second"][name]),
+            _digits(rows["seconds_per_1000_images"][name]),
+            _digits(1000 * rows["seconds_per_step"][name]),
             size(rows["memory_of_training"][name]),
             f"{rows['achieved_of_possible'][name]['median']:.0%}",
         )
@@ -151,13 +151,18 @@ def _rest(rows: dict[str, Any]) -> list[str]:
     written = plan["seconds_of_checkpoints"]
     saving = "not timed, too large" if written is None else f"about {duration(written)}"
     return [
-        f"a step needs {rows['operations_per_step'] / 1e9:.3g} GFLOP; the machine multiplies "
-        f"matrices at {rate['median'] / 1e9:.4g} GFLOP/s ({rate['low'] / 1e9:.4g} to "
-        f"{rate['high'] / 1e9:.4g}); achieved of that: {_spread(possible)}",
+        f"a step needs {_digits(rows['operations_per_step'] / 1e9)} GFLOP; the machine multiplies "
+        f"matrices at {_digits(rate['median'] / 1e9)} GFLOP/s ({_digits(rate['low'] / 1e9)} to "
+        f"{_digits(rate['high'] / 1e9)}); achieved of that: {_spread(possible)}",
         f"all {plan['steps']:,} steps: about {duration(plan['seconds'])}, besides grids of samples "
         f"(about {duration(plan['seconds_of_grids'])}) and checkpoints ({saving}); "
         f"on the disk about {size(plan['disk_bytes'])}",
     ]
+
+
+def _digits(value: float) -> str:
+    """Three digits at least, and never an exponent of ten."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _spread(ratio: dict[str, float]) -> str:
