@@ -267,7 +267,7 @@ def test_images_are_evaluated_as_the_generator_that_made_them(
     assert (copies["images"], copies["fakes"]) == (str(tmp_path / "copies.npz"), 200)
     capsys.readouterr()
     assert call("evaluate", tmp_path / "noise.npz", "--data", "digits", "--weights", "ema") == 2
-    assert "kid needs at least 1000 fakes; there are 200" in capsys.readouterr().err
+    assert "kid needs at least 1000 fakes " in capsys.readouterr().err
     assert call("evaluate", tmp_path / "noise.npz", "--data", "digits", "--seed", "3") == 2
     assert "--seed: " in capsys.readouterr().err
     assert call("evaluate", run / "generator", "--metrics", "fid") == 2

@@ -122,14 +122,20 @@ def test_the_inception_score_by_hand(fidelity: None) -> None:
 @pytest.mark.parametrize(
     ("metrics", "fakes", "reals", "message"),
     [
-        (["fid"], 96, 999, "fid needs at least 97 fakes; there are 96; 10,000 are usual"),
-        (["fid"], 97, 96, "fid needs at least 97 real images; there are 96; leave fid out"),
-        (["kid"], 999, 999, "kid needs at least 1000 fakes; there are 999; 10,000 are usual"),
         (
-            ["recall"],
-            60,
-            49,
-            "recall needs at least 50 real images; there are 49; leave recall out",
+            *(["fid"], 96, 999),
+            "fid needs at least 97 fakes (10,000 are usual); there are 96; leave fid out of the "
+            "metrics, or give more",
+        ),
+        (
+            *(["kid"], 999, 99),
+            "kid needs at least 1000 fakes (10,000 are usual); there are 999; leave kid out of the "
+            "metrics, or give more",
+        ),
+        (
+            *(["recall"], 60, 49),
+            "recall needs at least 50 real images; there are 49; leave recall out of the metrics, "
+            "or give more",
         ),
         (["is"], 9, 9, "metrics: 'is' is not one of fid, kid, inception_score, precision, recall"),
     ],
@@ -389,7 +395,11 @@ def test_what_cannot_be_evaluated(fidelity: None) -> None:
     for fakes, options, message in [
         (other, {}, r"the fakes have shape \(3, 8, 8\) and the real images \(1, 8, 8\)"),
         (generator, {"metrics": ["fid"]}, "the generator has 3 classes and blobs 1 has 4"),
-        (reals, {"metrics": ["fid"], "num": 9}, "fid needs at least 65 fakes; there are 9; "),
+        (
+            reals,
+            {"metrics": ["fid"], "num": 9},
+            r"fid needs at least 65 fakes \(10,000 are usual\); there are 9; ",
+        ),
         (
             reals,
             {"features": pixels(None), "metrics": ["inception_score"]},
@@ -410,9 +420,13 @@ def test_what_cannot_be_evaluated_is_known_before_a_network_is_had(
     reals, few = blobs(300, 1), blobs(96, 2)
     generator = build_generator("mlp", (1, 8, 8), z_dim=8, hidden=(16,), num_classes=3)
     for fakes, options, message in [
-        (few, {"metrics": ["fid"]}, "fid needs at least 97 fakes; there are 96; "),
+        (
+            few,
+            {"metrics": ["fid"]},
+            r"fid needs at least 97 fakes \(10,000 are usual\); there are 96; ",
+        ),
         (few, {"metrics": ["fid"], "features": "inception:FILE"}, "fid needs at least 2049 "),
-        (reals, {}, "kid needs at least 1000 fakes; there are 300; "),
+        (reals, {}, r"kid needs at least 1000 fakes \(10,000 are usual\); there are 300; "),
         (reals, {"metrics": ["fad"]}, "metrics: 'fad' is not one of "),
         (generator, {}, "the generator has 3 classes and blobs 1 has 4"),
     ]:

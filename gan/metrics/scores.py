@@ -78,9 +78,10 @@ def check(metrics: Sequence[str], fakes: int, reals: int, length: int, subset: i
         least = _least(metric, length, subset)
         for kind, count in (("fakes", fakes), ("real images", reals)):
             if count < least and not (metric == "inception_score" and kind != "fakes"):
+                usual = " (10,000 are usual)" if kind == "fakes" else ""
                 raise GanError(
-                    f"{metric} needs at least {least} {kind}; there are {count}"
-                    + ("; 10,000 are usual" if kind == "fakes" else f"; leave {metric} out")
+                    f"{metric} needs at least {least} {kind}{usual}; there are {count}; leave "
+                    f"{metric} out of the metrics, or give more"
                 )
 
 
