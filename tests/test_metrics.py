@@ -434,6 +434,15 @@ def test_what_cannot_be_evaluated_is_known_before_a_network_is_had(
             evaluate(fakes, reals, **options)  # type: ignore[arg-type]
 
 
+def test_a_missing_torch_fidelity_is_known_before_a_network_is_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch_fidelity", None)
+    monkeypatch.setattr(sys.modules[evaluate.__module__], "open_features", None)
+    with pytest.raises(GanError, match=r"^metrics need torch-fidelity: pip install "):
+        evaluate(blobs(300, 1), blobs(300, 2), metrics=["fid"])
+
+
 def test_what_is_neither_a_generator_nor_images_is_named() -> None:
     reals = blobs(60, 1)
     words = "is no set of images; gan.open_data(PATH) gives one"

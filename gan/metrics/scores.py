@@ -69,7 +69,6 @@ def check(metrics: Sequence[str], fakes: int, reals: int, length: int, subset: i
         GanError: an unknown metric, too few images (says how many it needs), or torch-fidelity is
             missing.
     """
-    _fidelity()
     if subset < 2:
         raise GanError(f"kid_subset: {subset} is below 2")
     for metric in metrics:
@@ -83,6 +82,7 @@ def check(metrics: Sequence[str], fakes: int, reals: int, length: int, subset: i
                     f"{metric} needs at least {least} {kind}{usual}; there are {count}; leave "
                     f"{metric} out of the metrics, or give more"
                 )
+    _fidelity()
 
 
 def _least(metric: str, length: int, subset: int) -> int:
