@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -162,6 +163,49 @@ def test_idx_file_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sources_named, "DEBIAN_FASHION_MNIST", tmp_path)
     with pytest.raises(DataError, match=r"images-idx3-ubyte\.gz is no complete idx file"):
         open_data("fashion-mnist", root=tmp_path / "none")
+
+
+def test_a_folder_of_idx_files(tmp_path: Path) -> None:
+    images = np.arange(3 * 4 * 5).reshape(3, 4, 5)
+    write_idx(tmp_path, "emnist-letters-train", images, np.array([10, 2, 2]))
+    write_idx(tmp_path, "emnist-letters-test", images + 100, np.array([2, 7, 2]))
+    data, test = (open_data(str(tmp_path), split=split) for split in ("train", "test"))
+    assert data.images.tolist() == images[:, None].tolist()
+    assert test.images.tolist() == (images[:, None] + 100).tolist()
+    # A class that only one of them has does not move the others.
+    assert data.class_names == test.class_names == ("2", "7", "10")
+    assert (data.labels.tolist(), test.labels.tolist()) == ([2, 0, 0], [0, 1, 0])
+    assert open_data(str(tmp_path), labels="none").num_classes == 0
+
+
+def test_idx_files_that_are_not_packed_and_without_labels(tmp_path: Path) -> None:
+    images = np.arange(3 * 4 * 5).reshape(3, 4, 5)
+    write_idx(tmp_path, "train", images, np.zeros(3))
+    packed = tmp_path / "train-images-idx3-ubyte.gz"
+    (tmp_path / "train-images.idx3-ubyte").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.write_bytes(b"the same file with .gz does not count")
+    (tmp_path / "train-labels-idx1-ubyte.gz").unlink()
+    data = open_data(str(tmp_path))
+    assert data.images.tolist() == images[:, None].tolist()
+    assert data.num_classes == 0
+
+
+def test_idx_files_that_cannot_be_opened(tmp_path: Path) -> None:
+    images, where = np.zeros((3, 4, 5)), re.escape(str(tmp_path))
+    write_idx(tmp_path, "mnist-train", images, np.zeros(2))
+    for split, message in [
+        ("test", f"data: the idx files in {where} have no split test."),
+        ("train", f"data: {where} holds 2 labels for the 3 images of mnist-train-images-idx3-"),
+    ]:
+        with pytest.raises(DataError, match=f"^{message}"):
+            open_data(str(tmp_path), split=split)
+    write_idx(tmp_path, "emnist-train", images, np.zeros(3))
+    with pytest.raises(DataError, match=r"one split train: emnist-train, mnist-train\. Move all"):
+        open_data(str(tmp_path))
+    (tmp_path / "mnist-train-images-idx3-ubyte.gz").unlink()
+    (tmp_path / "emnist-train-images-idx3-ubyte.gz").write_bytes(b"not packed")
+    with pytest.raises(DataError, match=r"emnist-train-images-idx3-ubyte.gz cannot be read as an"):
+        open_data(str(tmp_path))
 
 
 def test_cifar10_through_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from gan.data.sources_archive import archive_tree
 from gan.data.sources_array import array_source, is_array
 from gan.data.sources_folder import folder_tree
 from gan.data.sources_hub import PREFIX, hub_source, is_saved
+from gan.data.sources_idx import idx_source, is_idx
 from gan.data.tree import is_image
 from gan.errors import DataError
 
@@ -99,7 +100,8 @@ def open_data(
     Args:
         source: a name (digits, mnist, fashion-mnist, kmnist, cifar10, cifar100, svhn, stl10,
             celeba, lsun, ring, grid), "fake:COUNT", the path of a folder, zip or tar of images, of
-            an .npy or .npz array, or of a folder that `datasets` saved, or "hf:OWNER/NAME".
+            an .npy or .npz array, of a folder of idx files, or of one that `datasets` saved, or
+            "hf:OWNER/NAME".
         root: where torchvision's data sets are kept and downloaded to; None: a folder in the
             user's cache folder.
         split: "train", or "test" where the source has one.
@@ -252,6 +254,8 @@ def _find(source: str, options: Options) -> Source:
         )
     if is_array(path):
         return array_source(path, options.split, options.labels)
+    if path.is_dir() and is_idx(path):
+        return idx_source(path, options.split)
     if not path.is_dir() and not is_archive(path):
         what = "no whole archive" if path.suffix in ARCHIVE_SUFFIXES else "a file of no known kind"
         what = "a single image" if is_image(path.name) else what

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import shutil
-import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from gan.data.cache import cache_folder
 from gan.data.items import ArrayItems, FileItems
 from gan.data.sources import Source, fingerprint_of
+from gan.data.sources_idx import idx_source, is_idx
 from gan.data.sources_lsun import lsun
 from gan.errors import DataError
 
@@ -55,10 +55,9 @@ def named(name: str, root: Path | None, split: str) -> Source:
     folder = root if root is not None else cache_folder() / "torchvision"
     if name == "lsun":
         return lsun(folder, split)
-    if name == "fashion-mnist" and not (folder / "FashionMNIST" / "raw").is_dir():
-        source = _from_idx(name, DEBIAN_FASHION_MNIST, split, _GARMENTS)
-        if source is not None:
-            return source
+    mine = (folder / "FashionMNIST" / "raw").is_dir()
+    if name == "fashion-mnist" and not mine and is_idx(DEBIAN_FASHION_MNIST):
+        return replace(idx_source(DEBIAN_FASHION_MNIST, split, _GARMENTS), name=name)
     kind, names, splits = _CLASSES[name]
     data = _opened(name, kind, folder, splits[split])
     if name == "celeba":
@@ -105,40 +104,3 @@ def _celeba(data: Any) -> Source:
     root = str(Path(data.root, data.base_folder, "img_align_celeba"))
     names = list(data.filename)
     return Source("celeba", FileItems(root, names), fingerprint_of("celeba", names))
-
-
-def _from_idx(name: str, folder: Path, split: str, classes: tuple[str, ...]) -> Source | None:
-    stem = "train" if split == "train" else "t10k"
-    images = folder / f"{stem}-images-idx3-ubyte.gz"
-    labels = folder / f"{stem}-labels-idx1-ubyte.gz"
-    if not (images.is_file() and labels.is_file()):
-        return None
-    pixels = read_idx(images)[:, None]
-    numbers = read_idx(labels).astype(np.int64)
-    return Source(name, ArrayItems(pixels), fingerprint_of(pixels), numbers, classes)
-
-
-def read_idx(path: Path) -> npt.NDArray[np.uint8]:
-    """Read a gzipped idx file of bytes.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The array that it holds.
-
-    Raises:
-        DataError: if it is not one, or is cut short.
-
-    Reference: Y. LeCun, C. Cortes, C. Burges, "The MNIST database", section on file formats.
-    """
-    try:
-        with gzip.open(path) as file:
-            zero, kind, axes = struct.unpack(">HBB", file.read(4))
-            shape = struct.unpack(f">{axes}I", file.read(4 * axes))
-            content = file.read()
-    except (OSError, EOFError, struct.error) as error:
-        raise DataError(f"data: {path} cannot be read as a gzipped idx file: {error}") from error
-    if (zero, kind) != (0, 8) or len(content) != int(np.prod(shape)):
-        raise DataError(f"data: {path} is no complete idx file of bytes; install it again.")
-    return np.frombuffer(content, np.uint8).reshape(shape).copy()
