@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 from torch import Tensor
 

@@ -121,11 +121,11 @@ def _need_onnx() -> None:
 def _to_torchscript(network: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls the format old, and every shape a risk
-        torch.jit.trace(network, inputs, check_trace=False).save(str(path))  # type: ignore[no-untyped-call]
+        torch.jit.trace(network, inputs, check_trace=False).save(str(path))
 
 
 def _run_torchscript(path: Path, inputs: tuple[Tensor, ...]) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        images: Tensor = torch.jit.load(str(path))(*inputs)  # type: ignore[no-untyped-call]
+        images: Tensor = torch.jit.load(str(path))(*inputs)
     return images

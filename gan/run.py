@@ -204,7 +204,7 @@ def build(config: Config) -> Run:
     _check_networks(config, generator, discriminator)
     if accelerator.num_processes > 1 and config.sync_batch_norm:
         convert = nn.SyncBatchNorm.convert_sync_batchnorm
-        generator, discriminator = convert(generator), convert(discriminator)  # type: ignore[no-untyped-call]
+        generator, discriminator = convert(generator), convert(discriminator)
     memory_format = torch.channels_last if config.channels_last else torch.contiguous_format
     for network in (generator, discriminator):
         network.to(memory_format=memory_format)  # prepare moves it to the device

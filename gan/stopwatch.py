@@ -45,7 +45,7 @@ class Stopwatch:
     def _now(self) -> Any:
         if not self._cuda:
             return time.perf_counter()
-        event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event: Any = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 

@@ -175,7 +175,7 @@ def build(config: TextConfig) -> TextRun:
 
     optimizer = _optimizer(config, model)
     warmup = int(config.warmup * steps)
-    scheduler = get_linear_schedule_with_warmup(optimizer, warmup, steps)  # type: ignore[no-untyped-call]
+    scheduler = get_linear_schedule_with_warmup(optimizer, warmup, steps)
     loader = data_loader(
         examples["train"],
         order,

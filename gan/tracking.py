@@ -158,7 +158,7 @@ class Tracker:
 
         plain = {name: value if _is_plain(value) else str(value) for name, value in values.items()}
         # The first of the three fixes the columns for all runs, so it is left to TensorBoard.
-        _, session, _ = hparams(plain, {})  # type: ignore[no-untyped-call]
+        _, session, _ = hparams(plain, {})
         self._tracker.writer.file_writer.add_summary(session)
         self._tracker.writer.flush()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 from torch import Tensor
 

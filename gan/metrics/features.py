@@ -166,7 +166,7 @@ def _torchscript(path: Path, device: torch.device) -> FeatureNetwork:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch calls the format old
-            network = torch.jit.load(str(path), map_location="cpu").eval()  # type: ignore[no-untyped-call]
+            network = torch.jit.load(str(path), map_location="cpu").eval()
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         raise GanError(f"features: {path} is no TorchScript file: {reason}") from None
@@ -181,7 +181,7 @@ def _transformers(path: Path, device: torch.device) -> FeatureNetwork:
     safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         network = AutoModel.from_pretrained(path, use_safetensors=True, **safe).eval()
-        processor = AutoImageProcessor.from_pretrained(path, **safe)  # type: ignore[no-untyped-call]
+        processor = AutoImageProcessor.from_pretrained(path, **safe)
     except (OSError, ValueError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise GanError(f"features: {path} is no vision model of transformers: {reason}") from None

@@ -105,7 +105,7 @@ def train_judge(judge: Judge, data: Images, progress: bool = False) -> None:
             images, targets = _batch(data, chosen, chance)
             loss = F.cross_entropy(judge(images)[1], targets, label_smoothing=0.1)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             schedule.step()
     judge.eval()

@@ -303,7 +303,7 @@ class PlainLoop:
         return adversarial
 
     def _backward(self, role: str, objective: Tensor) -> None:
-        self._scalers[role].scale(objective).backward()  # type: ignore[no-untyped-call]
+        self._scalers[role].scale(objective).backward()
 
     def _apply(self, role: str, network: nn.Module, optimizer: Optimizer) -> None:
         scaler, limit = self._scalers[role], getattr(self.config, role).clip_norm

@@ -45,7 +45,7 @@ def _count(loop: ExpertLoop) -> int:
     return total
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counter(TorchDispatchMode):
     """Adds up what torch's own formulas say of each operation.
 
     Torch's FlopCounterMode, which has them, also keeps a tree of modules, and so refuses a
@@ -53,7 +53,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.total: int = 0
 
     def __torch_dispatch__(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import (  # type: ignore[attr-defined]
+from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -111,14 +111,14 @@ def quiet() -> Iterator[None]:
         Nothing.
     """
     verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
-    hf_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
     try:
         yield
     finally:
         hf_logging.set_verbosity(verbosity)
         if bars:
-            hf_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            hf_logging.enable_progress_bar()
 
 
 # --- from a folder or the hub --------------------------------------------------------------------
