@@ -100,7 +100,7 @@ class Tracker:
         if accelerator.is_main_process:
             purge = start_step + 1 if start_step else None
             _wait_for_a_later_name(run_dir)
-            self._tracker = TensorBoardTracker("", run_dir, purge_step=purge)
+            self._tracker = _OneEvent("", run_dir, purge_step=purge)
             if hasattr(self._tracker, "start"):  # before Accelerate 1.9 the constructor opens it
                 self._tracker.start()
             accelerator.trackers.append(self._tracker)
@@ -168,6 +168,24 @@ class Tracker:
             self._accelerator.trackers.remove(self._tracker)
             self._tracker.finish()
             self._tracker = None
+
+
+class _OneEvent(TensorBoardTracker):  # type: ignore[misc]  # untyped
+    """Accelerate's tracker, but the numbers of a point go into the file as one event.
+
+    One event for each of them wakes the thread that writes as often: eight times as slow.
+    """
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **options: Any) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        rest = dict(values)
+        if not options:  # which are add_scalar's
+            numbers = {tag: n for tag, n in values.items() if isinstance(n, int | float)}
+            point = [Summary.Value(tag=tag, simple_value=float(n)) for tag, n in numbers.items()]
+            self.writer.file_writer.add_summary(Summary(value=point), step)
+            rest = {tag: value for tag, value in values.items() if tag not in numbers}
+        super().log(rest, step, **options)  # flushes, too
 
 
 def _wait_for_a_later_name(run_dir: Path) -> None:

@@ -222,11 +222,29 @@ def test_accelerators_own_log_reaches_it_while_it_is_open(
     tmp_path: Path, cpu_accelerator: Accelerator
 ) -> None:
     tracker = Tracker(cpu_accelerator, tmp_path)
-    cpu_accelerator.log({"mine": 1.0}, step=1)
+    values = {"mine": 1.0, "tensor": torch.tensor(3.0), "text": "a word", "pair": {"a": 4.0}}
+    cpu_accelerator.log(values, step=1)
+    cpu_accelerator.log({"then": 5}, step=1, log_kwargs={"tensorboard": {"walltime": 6.0}})
     tracker.close()
     cpu_accelerator.log({"mine": 2.0}, step=2)
     tracker.close()
-    assert [point.value for point in read(tmp_path).Scalars("mine")] == [1]
+    events = read(tmp_path)
+    assert [point.value for point in events.Scalars("mine")] == [1]
+    assert [point.value for point in events.Scalars("tensor")] == [3]
+    assert [point.wall_time for point in events.Scalars("then")] == [6]
+    assert "text/text_summary" in events.Tags()["tensors"]
+    assert [point.value for point in read(tmp_path / "pair_a").Scalars("pair")] == [4]
+
+
+def test_a_point_of_all_curves_is_one_event(tmp_path: Path, cpu_accelerator: Accelerator) -> None:
+    tracker = Tracker(cpu_accelerator, tmp_path)
+    tracker.scalars({"loss/generator": 1.0, "loss/discriminator": 2.0, "lr/generator": 3.0}, 1)
+    tracker.close()
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    (path,) = tmp_path.iterdir()
+    events = [event for event in EventFileLoader(str(path)).Load() if event.HasField("summary")]
+    assert [len(event.summary.value) for event in events] == [3]
 
 
 def test_only_the_main_process_writes(
