@@ -79,7 +79,8 @@ class Penalty:
         match = re.fullmatch(r"([a-z0-9-]+)(?:=([^/]+))?(?:/(\d+))?", text.strip())
         if match is None or match[3] == "0":
             raise ValueError(
-                f"{text!r} is no penalty; write NAME, NAME=WEIGHT or NAME=WEIGHT/EVERY"
+                f"{text!r} is no penalty; write NAME, NAME=WEIGHT or NAME=WEIGHT/EVERY, "
+                "with EVERY from 1"
             )
         return cls(match[1], Schedule.parse(match[2]) if match[2] else None, int(match[3] or 1))
 
@@ -338,6 +339,8 @@ def _problems(config: Config) -> Iterator[str]:
     for name in ("num_workers", "max_rollbacks", "seed"):
         if getattr(config, name) < 0:
             yield f"{name}: {getattr(config, name)} is negative"
+    if config.seed >= 2**32:
+        yield f"seed: {config.seed} is above 4294967295, the most that numpy takes"
     try:
         _ = config.size
     except ConfigError as error:

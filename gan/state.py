@@ -109,7 +109,10 @@ def saved_config(folder: Path) -> Config:
         runs = sorted(path.parent.name for path in parent.glob("*/config.yaml"))
         there = f"runs in {parent}: {', '.join(runs)}" if runs else f"there is no run in {parent}"
         raise CheckpointError(f"{folder} is no run folder (no config.yaml in it); {there}")
-    config = Config.load(folder / "config.yaml")
+    return _where_it_is(Config.load(folder / "config.yaml"), folder)
+
+
+def _where_it_is(config: Config, folder: Path) -> Config:
     return dataclasses.replace(config, runs_dir=folder.parent, name=folder.resolve().name)
 
 
@@ -127,16 +130,19 @@ def resume(folder: Path, config: Config | None = None) -> Run:
         CheckpointError: no run, or no complete checkpoint, there.
         ConfigError: an option that cannot change was changed; names it.
     """
-    config = config or saved_config(folder)
+    config = _where_it_is(config or saved_config(folder), folder)
     checkpoint = newest_checkpoint(checkpoints(folder))
     if checkpoint is None:
         raise CheckpointError(
             f"{folder} has no complete checkpoint yet; start again with "
             f"gan train --config {folder / 'config.yaml'}"
         )
-    _refuse_changes(config, checkpoint)
+    changed = _changes(config, checkpoint)
     if config.steps < checkpoint.step:
         raise ConfigError(f"steps: {config.steps}, but the run is at step {checkpoint.step}")
+    goes_on = config.steps > checkpoint.step
+    for line in changed if goes_on else ():
+        _log.info("changed on resume: %s", line)
     run = build(config)
     saved = checkpoint.manifest
     _compare_data(run, folder, saved["data"])
@@ -153,7 +159,8 @@ def resume(folder: Path, config: Config | None = None) -> Run:
     restore(run, checkpoint)
     if run.accelerator.is_main_process:
         remove_leftovers(checkpoints(folder))
-        run.config.save(folder / "config.yaml")
+        if goes_on:  # else it would say what nothing was trained with
+            run.config.save(folder / "config.yaml")
     return run
 
 
@@ -268,7 +275,8 @@ def _compare_data(run: Run, folder: Path, saved: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
-def _refuse_changes(config: Config, checkpoint: Checkpoint) -> None:
+def _changes(config: Config, checkpoint: Checkpoint) -> list[str]:
+    """What is other than in the checkpoint; refuses what cannot be."""
     saved = Config.from_dict(checkpoint.manifest["config"])
     fixed = {
         *_FIXED,
@@ -284,5 +292,4 @@ def _refuse_changes(config: Config, checkpoint: Checkpoint) -> None:
             changed.append(f"{name}: {now!r}, was {before!r}")
     if refused:
         raise ConfigError(refused)
-    for line in changed:
-        _log.info("changed on resume: %s", line)
+    return changed

@@ -288,6 +288,22 @@ def test_resuming_a_finished_run_says_so(
     )
 
 
+def test_resuming_records_only_what_was_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("train", "digits", *TINY, "--runs_dir", tmp_path)
+    folder = tmp_path / "digits-001"
+    recorded = (folder / "config.yaml").read_text()
+    capsys.readouterr()
+    assert run("resume", folder, "--seed", 77) == 0  # it is finished
+    for flag, value in (("--name", "other"), ("--runs_dir", tmp_path / "elsewhere")):
+        assert run("resume", folder, "--steps", 8, flag, value) == 2
+        assert f"{flag}: a run goes on in its own folder, {folder}" in capsys.readouterr().err
+    assert (folder / "config.yaml").read_text() == recorded
+    assert run("resume", folder, "--steps", 8, "--name", "digits-001") == 0
+    assert "steps: 8" in (folder / "config.yaml").read_text()
+
+
 def test_both_launchers_train_with_every_process(tmp_path: Path) -> None:
     words = ["-m", "gan", "train", "digits", *TINY, "--runs_dir", str(tmp_path)]
     torchrun = [

@@ -15,6 +15,12 @@ from gan.presets import PRESETS, preset_config
 from gan.schedules import Schedule
 
 
+def test_a_seed_is_what_numpy_takes() -> None:
+    assert Config(seed=2**32 - 1).check().seed == 2**32 - 1
+    with pytest.raises(ConfigError, match="seed: 4294967296 is above 4294967295"):
+        Config(seed=2**32).check()
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_possible_and_survives_its_file(name: str, tmp_path: Path) -> None:
     config = preset_config(name).check()

@@ -284,7 +284,8 @@ def test_what_changed_is_said_and_what_cannot_change_is_refused(
     ]
     caplog.set_level(logging.INFO)
     changes = {"steps": 8, "generator": {"lr": 1e-5, "beta1": 0.5, "weight_decay": 0.1}}
-    run = gan.resume(folder, Config.from_dict(changes, saved))
+    run = gan.resume(folder, Config.from_dict(changes | {"name": "elsewhere"}, saved))
+    assert run.config.name == folder.name
     lines = [line for line in caplog.messages if line.startswith("changed on resume")]
     assert lines == [
         "changed on resume: generator.lr: 1e-05, was '0.002..0.0001,cosine'",

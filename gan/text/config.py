@@ -196,6 +196,8 @@ def _problems(config: TextConfig) -> Iterator[str]:
     for name in ("num_workers", "seed", "weight_decay"):
         if (getattr(config, name) or 0) < 0:
             yield f"{name}: {getattr(config, name)} is negative"
+    if config.seed >= 2**32:
+        yield f"seed: {config.seed} is above 4294967295, the most that numpy takes"
     if config.lr is not None and not 0 < config.lr < float("inf"):
         yield f"lr: {config.lr:g} is not above 0"
     if config.clip_norm is not None and config.clip_norm <= 0:
