@@ -179,13 +179,14 @@ class _OneEvent(TensorBoardTracker):  # type: ignore[misc]  # untyped
     def log(self, values: Mapping[str, Any], step: int | None = None, **options: Any) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        rest = dict(values)
-        if not options:  # which are add_scalar's
-            numbers = {tag: n for tag, n in values.items() if isinstance(n, int | float)}
-            point = [Summary.Value(tag=tag, simple_value=float(n)) for tag, n in numbers.items()]
-            self.writer.file_writer.add_summary(Summary(value=point), step)
-            rest = {tag: value for tag, value in values.items() if tag not in numbers}
-        super().log(rest, step, **options)  # flushes, too
+        numbers = {tag: value for tag, value in values.items() if isinstance(value, int | float)}
+        if options or not numbers:  # options are add_scalar's
+            super().log(values, step, **options)
+            return
+        point = [Summary.Value(tag=tag, simple_value=float(n)) for tag, n in numbers.items()]
+        self.writer.file_writer.add_summary(Summary(value=point), step)
+        rest = {tag: value for tag, value in values.items() if tag not in numbers}
+        super().log(rest, step)  # flushes, too
 
 
 def _wait_for_a_later_name(run_dir: Path) -> None:

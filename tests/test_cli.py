@@ -298,9 +298,10 @@ def test_resuming_records_only_what_was_trained(
     assert run("resume", folder, "--seed", 77) == 0  # it is finished
     for flag, value in (("--name", "other"), ("--runs_dir", tmp_path / "elsewhere")):
         assert run("resume", folder, "--steps", 8, flag, value) == 2
-        assert f"{flag}: a run goes on in its own folder, {folder}" in capsys.readouterr().err
+        assert f"but a run goes on in its own folder, {folder}; lea" in capsys.readouterr().err
     assert (folder / "config.yaml").read_text() == recorded
-    assert run("resume", folder, "--steps", 8, "--name", "digits-001") == 0
+    own = ("--name", "digits-001", "--runs_dir", tmp_path / "elsewhere" / "..")
+    assert run("resume", folder, "--steps", 8, *own) == 0
     assert "steps: 8" in (folder / "config.yaml").read_text()
 
 

@@ -478,6 +478,11 @@ def test_all_impossible_options_are_named_at_once():
     ]
 
 
+def test_a_seed_that_numpy_cannot_take_is_refused():
+    with pytest.raises(ConfigError, match="seed: 4294967296 is above 4294967295"):
+        TextConfig(seed=2**32).check()
+
+
 def test_what_is_left_open_depends_on_the_model():
     assert TextConfig().check().model == "small"
     assert TextConfig().check().lr == 1e-3

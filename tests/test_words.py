@@ -72,6 +72,8 @@ def test_what_is_right_passes(words: str) -> None:
         ("--mixed_precision fp8", ["--mixed_precision: 'fp8' is not one of no, fp16, bf16"]),
         ("--augment", ["--augment: its value is missing; give one of none, diffaugment, ada, r3g"]),
         ("--penalties r1 r/x", ["--penalties: 'r/x' is no penalty; write NAME, NAME=WEIGHT or N"]),
+        ("--penalties r1/0", ["--penalties: 'r1/0' is no penalty; write NAME, NAME=WEIGHT or NAME=W"
+        "EIGHT/EVERY, with EVERY from 1"]),
         ("--generator.hidden 3 b c", ["--generator.hidden: 'b' ", "--generator.hidden: 'c' "]),
         ("--generator.options x", ["--generator.options: 'x' is no option; write NAME=VALUE, as"]),
         ("--steps 3 4", ["'4' belongs to no flag; --steps takes one value"]),

@@ -58,12 +58,12 @@ def resume(words: list[str]) -> int:
 
     saved = Config() if asks_for_help(words) else saved_config(folder)
     options = parse(Resume, words, "gan resume RUN", Resume(saved)).options
-    for name in ("runs_dir", "name"):
-        if getattr(options, name) != getattr(saved, name):
-            raise ConfigError(
-                f"--{name}: a run goes on in its own folder, {folder}; leave the flag out, or "
-                "rename the folder first"
-            )
+    asked, own = ((each.runs_dir.resolve(), each.name) for each in (options, saved))
+    if asked != own:
+        raise ConfigError(
+            f"--runs_dir, --name: {options.runs_dir / str(options.name)}, but a run goes on in its "
+            f"own folder, {folder}; leave both out, or move the folder first"
+        )
     with interruptible():
         from gan import state
         from gan.loop import fit
